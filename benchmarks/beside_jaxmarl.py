@@ -210,7 +210,7 @@ def main() -> None:
         return
 
     from shoal.plots.texts import markdown_table
-    from shoal.storage.manifest import describe
+    from shoal.storage.manifest import describe_machine
 
     chosen = [name for name in ROWS if any(map(name.startswith, options.rows))] if options.rows else list(PEER_ROWS)
     results: list[dict] = []
@@ -218,8 +218,8 @@ def main() -> None:
         results.append(compare(name, options))
         print(columns(results[-1]), file=sys.stderr)
         if options.out:
-            options.out.write_text(json.dumps({"made with": describe(), "rows": results}, indent=1))
-    print(json.dumps(describe(), indent=1))
+            options.out.write_text(json.dumps({"made with": describe_machine(), "rows": results}, indent=1))
+    print(json.dumps(describe_machine(), indent=1))
     for rows in (PEER_ROWS, OWN_ROWS):
         if table := [columns(result) for result in results if result["row"] in rows]:
             print(f"\n{markdown_table(table)}")

@@ -46,7 +46,7 @@ def play(advance: Callable[[Any, Any], Any], state: Any) -> Callable[[], int]:
 
 def ours(env: Any) -> Callable[[], int]:
     """Shoal's compiled rollout."""
-    rollout = fused.make(env, ENVS, LENGTH)
+    rollout = fused.make_rollout(env, ENVS, LENGTH)
 
     def act(_: Any, carry: Any, step: Any, key: Any, greedy: bool) -> Any:
         return carry, draw(key, step.legal), {}
@@ -95,9 +95,9 @@ def jumanjis(task: str) -> Callable[[], int]:
     from jumanji.environments.routing.lbf.generator import RandomGenerator
     from jumanji.wrappers import AutoResetWrapper
 
-    from shoal.environments.adapters.lbf import MAX_LEVEL, parse
+    from shoal.environments.adapters.lbf import MAX_LEVEL, parse_lbf_task
 
-    t = parse(task)
+    t = parse_lbf_task(task)
     generator = RandomGenerator(t.side, t.sight, t.players, t.foods, max_agent_level=MAX_LEVEL, force_coop=t.coop)
     env: Any = AutoResetWrapper(LevelBasedForaging(generator, time_limit=100))
 

@@ -16,7 +16,7 @@ What one tree refuses, the other must refuse. The relative difference may be 1e-
 A change that moves random draws (another split of a key) is a difference, as it should be.
 
 ``frozen.json`` beside this file holds some of these numbers for the behaviour versions of every algorithm, and what
-random actions do in environments on the device. ``tests/studies/test_behaviour.py`` compares them, so that a change of
+random actions do in environments on the device. ``tests/runs/test_behaviour.py`` compares them, so that a change of
 behaviour without a raised version (``src/shoal/runs/behaviour.py``) fails. ``--record`` writes them for the names in
 ``--only``: names of algorithms and families of environments.
 """

@@ -99,8 +99,8 @@ def greedy_returns(name: str, envs: Sequence[Any], seeds: int, updates: int, key
     def one(which: Any, key: Any) -> Any:
         env = one_of(envs, which)
         key_learner, key_rollout, key_play, key = jax.random.split(key, 4)
-        rollout, play = fused.make(env, NUM_ENVS, horizon), fused.make(env, 1, horizon, greedy=True)
-        fed = feed.make(algorithm.replay, trajectory_shape(algorithm, rollout, NUM_ENVS), NUM_ENVS, 1)
+        rollout, play = fused.make_rollout(env, NUM_ENVS, horizon), fused.make_rollout(env, 1, horizon, greedy=True)
+        fed = feed.make_feed(algorithm.replay, trajectory_shape(algorithm, rollout, NUM_ENVS), NUM_ENVS, 1)
         state = algorithm.init(key_learner), rollout.init(key_rollout, algorithm.initial_carry(NUM_ENVS)), fed.init()
 
         def iterate(state: Any, key: Any) -> Any:
@@ -149,7 +149,7 @@ def main() -> None:
     from shoal import algorithms
     from shoal.errors import InputError
     from shoal.plots.texts import markdown_table
-    from shoal.storage.manifest import describe
+    from shoal.storage.manifest import describe_machine
 
     rows = []
     for name in arguments.algorithms or algorithms.NAMES:
@@ -165,7 +165,7 @@ def main() -> None:
                 row[title] = f"{(earned > GAMES[title][2] - 1e-3).mean():.0%} ({earned.mean():.1f})"
         rows.append({title: row.get(title) for title in ("algorithm", *GAMES)})
         print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-    print(f"\n{json.dumps(describe(), indent=1)}\n\n{markdown_table(rows)}")
+    print(f"\n{json.dumps(describe_machine(), indent=1)}\n\n{markdown_table(rows)}")
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ import numpy as np
 from shoal.environments.skirmish.maps import MAPS
 from shoal.environments.skirmish.units import Unit
 from shoal.studies.plan import plan
-from shoal.studies.state import recorded, records_folder
+from shoal.studies.state import records_folder, records_of_cells
 from shoal.studies.study_file import read_study, study_path
-from shoal.studies.tables import value_text
+from shoal.studies.tables import mean_text
 
 ALL_OR_NOTHING = {"0.00 [0.00, 0.00]": "0", "100.00 [100.00, 100.00]": "100"}
 
@@ -54,10 +54,10 @@ def measured() -> dict[str, dict[str, str]]:
     """The per cent of battles won, with the interval, by map and script, from the records of study skirmish_scripts."""
     study = read_study(study_path("skirmish_scripts"))
     cells = plan(study, Path())
-    records = recorded(records_folder(study, None), cells)
+    records = records_of_cells(records_folder(study, None), cells)
     shares: dict[str, dict[str, str]] = {}
     for cell in cells:
-        text = value_text(records.get(cell.name), "won")
+        text = mean_text(records.get(cell.name), "won")
         name = str(cell.values["environment"]).removeprefix("skirmish/")
         shares.setdefault(name, {})[str(cell.values["script"])] = ALL_OR_NOTHING.get(text, text)
     return shares

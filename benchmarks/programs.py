@@ -42,7 +42,7 @@ def build(flags: dict, env: Any = None) -> Training:
     from shoal.types import Scale
 
     sharding.one_device_per_core()
-    layout = sharding.plan(flags.get("seeds", 1), flags["num_envs"], None)
+    layout = sharding.plan_layout(flags.get("seeds", 1), flags["num_envs"], None)
     env = env or shoal.make("mpe/simple_spread", num_agents=flags.get("num_agents", 3))
     module, length = algorithms.get(flags.get("algorithm", "mappo")), flags["rollout_length"]
     config = override(module.Config(), {"epochs": EPOCHS, "minibatches": MINIBATCHES} | flags)
@@ -108,7 +108,7 @@ def flop_of_program(training: Training, length: int) -> float:
     from shoal.types import Experience
 
     algorithm, num_envs = training.algorithm, training.layout.num_envs
-    rollout = fused.make(training.env, num_envs, length)
+    rollout = fused.make_rollout(training.env, num_envs, length)
 
     def first(key: Any) -> tuple:
         return algorithm.init(key), rollout.init(key, algorithm.initial_carry(num_envs)), key

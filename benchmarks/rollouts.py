@@ -152,10 +152,9 @@ def players(task: str, num_envs: int, workers: int | None, length: int, ray: boo
     import jax
 
     import shoal
-    from shoal.rollouts.host import HostRollout
-    from shoal.rollouts.pool import Pool, spread
-    from shoal.rollouts.ray import RayRollout, joined
-    from shoal.rollouts.recording import Parallelism
+    from shoal.rollouts.host import HostRollout, Parallelism
+    from shoal.rollouts.pool import Pool, workers_for
+    from shoal.rollouts.ray import RayRollout, joined_chunks
 
     env: Any = shoal.make(task)
     parallelism = Parallelism(1, num_envs, workers)
@@ -167,7 +166,7 @@ def players(task: str, num_envs: int, workers: int | None, length: int, ray: boo
             contextlib.closing(HostRollout(env, algorithm.initial_carry, parallelism, length))
         )
         halves = len(here.halves)
-        pool = Pool(env, halves, num_envs // halves, spread(num_envs // halves, workers))
+        pool = Pool(env, halves, num_envs // halves, workers_for(num_envs // halves, workers))
         held.callback(pool.close)
         made = {"raw": raw(task), "random": stepping(pool, length)}
         here.init(jax.random.split(jax.random.key(0), 1))
@@ -189,7 +188,7 @@ def players(task: str, num_envs: int, workers: int | None, length: int, ray: boo
             there.init(keys())
 
             def cluster() -> int:
-                joined(there.collect(jax.device_get(learner), turn, keys(), True))
+                joined_chunks(there.collect(jax.device_get(learner), turn, keys(), True))
                 return num_envs * length
 
             made["Ray"] = cluster
@@ -242,9 +241,9 @@ def main() -> None:
         table = hosted(arguments)
 
     from shoal.plots.texts import markdown_table
-    from shoal.storage.manifest import describe
+    from shoal.storage.manifest import describe_machine
 
-    print(f"\n{json.dumps(describe(), indent=1)}\n\n{markdown_table(table)}")
+    print(f"\n{json.dumps(describe_machine(), indent=1)}\n\n{markdown_table(table)}")
 
 
 if __name__ == "__main__":

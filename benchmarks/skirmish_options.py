@@ -67,10 +67,10 @@ ROWS = (
 @contextmanager
 def changed(row: Row) -> Iterator[None]:
     """The package with a row's constants and units."""
-    from shoal.environments.skirmish import engine, targets
+    from shoal.environments.skirmish import engine, fighting
     from shoal.environments.skirmish.units import UNITS
 
-    modules = {"engine": engine, "targets": targets}
+    modules = {"engine": engine, "targets": fighting}
     places = [(modules[name.split(".")[0]], name.split(".")[1], value) for name, value in row.constants.items()]
     before = [getattr(module, name) for module, name, _ in places]
     unit = UNITS[row.unit] if row.unit else None

@@ -60,7 +60,7 @@ def compiled(name: str, envs: int, length: int, **options: Any) -> tuple[Callabl
     mesh = jax.make_mesh((len(devices),), ("devices",), (jax.sharding.AxisType.Auto,), devices=devices)
     env = registry.make(name, **options)
     assert isinstance(env, Environment)
-    rollout = fused.make(env, envs // len(devices), length)
+    rollout = fused.make_rollout(env, envs // len(devices), length)
     shard = partial(jax.shard_map, mesh=mesh, check_vma=False)
 
     def here(key: Any) -> Any:

@@ -74,7 +74,7 @@ def play(env: Environment, team: Callable, episodes: int) -> tuple[Float[Array, 
 
 def speed(env: Environment, num_envs: int, steps: int = 1000) -> float:
     """Environment steps per second of ``num_envs`` environments side by side."""
-    rollout = fused.make(env, num_envs, steps)
+    rollout = fused.make_rollout(env, num_envs, steps)
 
     def act(_: tuple, carry: tuple, step: Step, key: Array, greedy: bool) -> tuple:
         return carry, random_play(step, key), {}

@@ -139,7 +139,7 @@ def main() -> None:
         return
 
     from shoal.plots.texts import markdown_table
-    from shoal.storage.manifest import describe
+    from shoal.storage.manifest import describe_machine
 
     asked = arguments.rows or [*ROWS, *(ACCELERATOR_ROWS if arguments.device == "gpu" else ())]
     chosen = [row for word in asked for row in GROUPS.get(word, [word])]
@@ -168,7 +168,7 @@ def main() -> None:
             }
         )
         print(f"{row}: {result['steps_per_second']:,.0f} env-steps/s", file=sys.stderr)
-    made_with = describe()
+    made_with = describe_machine()
     print(f"\n{json.dumps(made_with, indent=1)}\n\n{markdown_table(table)}")
     if {"16x128", "seeds8"} <= measured.keys():
         one, eight = measured["16x128"], measured["seeds8"]

@@ -25,7 +25,7 @@ from shoal.equations.schedules import linear
 from shoal.equations.targets import on_unequal_rewards, team_reward
 from shoal.learning import sgd
 from shoal.learning.config import AgentConfig, check_options
-from shoal.learning.optimiser import one, optimiser
+from shoal.learning.optimiser import optimiser, step_of_one
 from shoal.models.actor_critic import Policy
 from shoal.models.utilities import chosen_utility, epsilon_greedy, greedy_action, make_utilities, next_utilities
 from shoal.networks.body import Body
@@ -120,7 +120,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         weight = step.alive.any(-1).astype(jnp.float32)
         batch = sgd.items(Batch(step, traj.action, target, weight, ()), length)._replace(carry=traj.carry)
         theta, state, metrics = sgd.sgd(
-            loss, one(adam, "grad_norm"), policy.actor, learner.optimiser, batch, key,
+            loss, step_of_one(adam, "grad_norm"), policy.actor, learner.optimiser, batch, key,
             epochs=c.epochs, minibatches=c.minibatches, block=c.block,
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ import pytest
 
 import toys
 from shoal import algorithms
-from shoal.bounds import Bounds, bounds_of, check, check_value, text
+from shoal.bounds import Bounds, bounds_of, bounds_text, check_bounds, check_value
 from shoal.cli.commands import COMMAND_OPTIONS
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
@@ -56,7 +56,7 @@ def refusal(kind: type, name: str, value: Any) -> str:
     one = object.__new__(kind)  # whatever else is required
     vars(one).update({field.name: None for field in dataclasses.fields(kind)} | {name: (value,) if several else value})
     with pytest.raises(InputError) as caught:
-        check(one)
+        check_bounds(one)
     return str(caught.value)
 
 
@@ -73,7 +73,7 @@ def test_nonsense_is_refused_in_every_field(kind: type) -> None:
         for value in wild:
             said = refusal(owner, name, value)
             assert said.startswith((f"{name} must be ", f"each item of {name} must be "))
-            assert said.endswith(f", not {text(value)}.") and said.count("\n") == 0
+            assert said.endswith(f", not {bounds_text(value)}.") and said.count("\n") == 0
 
 
 @pytest.mark.parametrize("kind", ALL, ids=TITLES)
@@ -138,7 +138,7 @@ def test_notices_are_printed(name: str, flags: dict[str, Any], said: str) -> Non
 def test_sides_are_named() -> None:
     config = override(algorithms.get("mappo+qmix").Config(), {"side2_gamma": 2.0})
     with pytest.raises(InputError, match="side2_gamma must be at least 0"):
-        check(config)
+        check_bounds(config)
 
 
 def test_a_wrapper_out_of_bounds_is_refused_before_it_is_put_on() -> None:
@@ -151,11 +151,11 @@ def test_traced_numbers_are_left_alone() -> None:
     class Config:
         rate: Annotated[float, Bounds(above=0.0, most=1.0)] | None = None
 
-    check(Config())
+    check_bounds(Config())
     seen: list[Any] = []
 
     def traced(x: Any) -> Any:
-        check(Config(rate=x))
+        check_bounds(Config(rate=x))
         seen.append(x)
         return x
 

@@ -19,7 +19,7 @@ import shoal
 from shoal.algorithms import mappo
 from shoal.deploy import Policies
 from shoal.environments import registry
-from shoal.environments.adapters.spaces import Observation, actions, describe, interface
+from shoal.environments.adapters.spaces import Observation, actions, interface, spec_of_spaces
 from shoal.environments.interface import Converter
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.wrappers import Wrapping, wrap
@@ -65,7 +65,7 @@ def converter(observations: list[Any], acts: list[Any], kind: Any = "parallel") 
     seen = [Observation(space, "x") for space in observations]
     action, dims, forms = actions(acts, "x")
     names = tuple(f"agent_{i}" for i in range(len(acts)))
-    spec = describe("x", names, seen, acts, (action, dims), None, 5)
+    spec = spec_of_spaces("x", names, seen, acts, (action, dims), None, 5)
     spec = replace(spec, interface=interface(kind, [one.space for one in seen], forms))
     check_spec(spec)
     return Converter(spec)

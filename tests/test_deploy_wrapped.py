@@ -111,7 +111,7 @@ def test_continuous_actions_are_remembered_as_they_were_executed() -> None:
         return carry, 4.0 * jnp.sin(5.0 * seen) * jnp.array([1.0, 0.7]), {}
 
     algorithm: Any = Algorithm(None, lambda _: (), act, None)  # type: ignore[arg-type]
-    rollout = fused.make(env, 1, 5, greedy=True)
+    rollout = fused.make_rollout(env, 1, 5, greedy=True)
     _, traj, _ = rollout.collect(act, (), rollout.init(jax.random.key(3), ()), jax.random.key(4))
     made = np.asarray(traj.action)[:, 0]
     sent, policies = np.clip(made, -1.0, 3.0), Policies(env.spec, algorithm, (), wrapping=wrapping)

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 import shoal
-from shoal.networks.body import build
+from shoal.networks.body import build_body
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -72,7 +72,7 @@ def test_a_network_of_the_page_is_sound(name: str, monkeypatch: pytest.MonkeyPat
     image = shoal.InputPart((5, 4, 2), "observation", "view")
     layout = shoal.Layout((image, shoal.InputPart((3,)), image._replace(agent=1)))
     body = shoal.Body(network=f"own_network:{name}", recurrent=6 if name == "remembering" else None)
-    net = build(body, layout, 2, log_std=0.0)  # checks shapes and types
+    net = build_body(body, layout, 2, log_std=0.0)  # checks shapes and types
     assert jax.eval_shape(net.init, jax.random.key(0))
 
 

@@ -48,7 +48,7 @@ class Bounds:
     def __str__(self) -> str:
         """For example ``at least 1 and at most 64``."""
         words = (("at least", self.least), ("above", self.above), ("at most", self.most), ("below", self.below))
-        return " and ".join(f"{word} {text(limit)}" for word, limit in words if limit is not None)
+        return " and ".join(f"{word} {bounds_text(limit)}" for word, limit in words if limit is not None)
 
     @property
     def interval(self) -> str:
@@ -56,7 +56,8 @@ class Bounds:
         low, high = (x if y is None else y for x, y in ((self.least, self.above), (self.most, self.below)))
         left = "(" if self.above is not None or low is None else "["
         right = ")" if self.below is not None or high is None else "]"
-        return f"{left}{'-inf' if low is None else text(low)}, {'inf' if high is None else text(high)}{right}"
+        lowest, highest = "-inf" if low is None else bounds_text(low), "inf" if high is None else bounds_text(high)
+        return f"{left}{lowest}, {highest}{right}"
 
 
 Count = Annotated[int, Bounds(least=1, most=1_000_000)]
@@ -89,7 +90,7 @@ Tiny = Annotated[float, Bounds(least=1e-30, most=1.0)]
 """A constant that keeps a denominator positive in single precision."""
 
 
-def check(config: Any, prefix: str = "") -> None:
+def check_bounds(config: Any, prefix: str = "") -> None:
     """Check the bounds of all fields of a dataclass and of dataclasses inside it.
 
     Values other than Python and NumPy numbers, such as traced arrays and None, are not checked.
@@ -101,7 +102,7 @@ def check(config: Any, prefix: str = "") -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            check(value, prefix + field.metadata.get("prefix", ""))
+            check_bounds(value, prefix + field.metadata.get("prefix", ""))
         elif field.name in known:
             check_value(prefix + field.name, value, known[field.name])
 
@@ -120,7 +121,7 @@ def check_value(name: str, value: Any, bounds: Bounds) -> None:
     for one in value if isinstance(value, tuple | list) else (value,):
         if isinstance(one, numbers.Real) and not isinstance(one, bool) and not bounds.holds(one):
             whose = "each item of " if isinstance(value, tuple | list) else ""
-            raise InputError(f"{whose}{name} must be {bounds}, not {text(one)}.")
+            raise InputError(f"{whose}{name} must be {bounds}, not {bounds_text(one)}.")
 
 
 @functools.cache
@@ -141,7 +142,7 @@ def _bounds(hint: Any) -> Iterator[Bounds]:
             yield from _bounds(part)
 
 
-def text(number: Any) -> str:
+def bounds_text(number: Any) -> str:
     """A number as short text: 65536, 0.5, 1e15."""
     if isinstance(number, numbers.Integral):
         plain = str(int(number)) if abs(int(number)) < 10**10 else ""

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-from shoal.printable import escaped
+from shoal.system.notices import escaped
 
 FULL = (
     "There is not enough memory; reduce seeds, num_envs, rollout_length, the widths of networks, batch_size or block."

@@ -228,7 +228,7 @@ class Outline(NamedTuple):
     """
 
     kind: Literal["bodies", "units"]
-    """``bodies``: :mod:`shoal.environments.outlines`. ``units``: :mod:`shoal.environments.skirmish.units_scene`."""
+    """``bodies``: :mod:`shoal.environments.outlines`. ``units``: :mod:`shoal.environments.skirmish.drawing`."""
     fixed: dict[str, Any]
     """JSON values that are the same at all timesteps of an episode. In both kinds ``actions`` [N][A] may name the
     agents' actions, or the components of continuous ones, and ``features`` [N][O] the numbers that each observes."""

@@ -20,6 +20,7 @@ __all__ = [
     "AnyEnvironment",
     "Batched",
     "Box",
+    "Decision",
     "Discrete",
     "EnvSpec",
     "Environment",
@@ -28,6 +29,7 @@ __all__ = [
     "Learner",
     "Metrics",
     "Outline",
+    "Preparation",
     "PyTree",
     "Replay",
     "Scale",
@@ -180,7 +182,7 @@ class Algorithm(NamedTuple):
     * ``team``: one reward, advantage or joint action for all agents. With ``unequal_rewards`` it always is this.
 
     Where sides compete, algorithms are made for each side separately: in self-play against past selves all but those of
-    ``own``, otherwise those of ``team`` (:func:`shoal.runs.build.made`)."""
+    ``own``, otherwise those of ``team`` (:func:`shoal.runs.build.make_algorithm`)."""
 
 
 class Batched(NamedTuple):
@@ -222,3 +224,30 @@ class Environment:
 
 AnyEnvironment = Environment | HostEnvironment
 """A device environment, or a host environment that worker processes step."""
+
+
+# Experience that some algorithms need before the shapes of their parameters are known. A module may have
+# ``prepare(spec, config, scale) -> Preparation | None`` beside ``make``. Training collects the experience, calls
+# ``decide``, and makes the algorithm from the resulting configuration. None: nothing is to be decided.
+
+
+class Decision(NamedTuple):
+    """What :attr:`Preparation.decide` returns."""
+
+    config: Any
+    """The algorithm's complete ``Config``; ``run.json`` stores it, so that a resumed run does not decide again."""
+    message: str
+    """One sentence for the user."""
+    report: dict[str, Any]
+    """The data behind it, in JSON's types; stored in the run's folder as ``preparation.json``."""
+
+
+class Preparation(NamedTuple):
+    """The experience to collect, and the decision from it."""
+
+    algorithm: Algorithm
+    """Acts while it is collected, with its initial parameters."""
+    steps: int
+    """Environment steps to collect, over all environments."""
+    decide: Callable[[Trajectory, PRNGKeyArray], Decision]
+    """Trajectory of T steps in E environments -> the decision. Compiles its own functions."""

@@ -16,7 +16,7 @@ from shoal.environments import registry
 from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError
 from shoal.options.flags import override
-from shoal.runs.build import acting, made, told_of_teams
+from shoal.runs.build import acting_algorithm, make_algorithm, told_of_teams
 from shoal.sides.frozen_policies import FrozenPolicies
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import PRESENT
@@ -79,7 +79,7 @@ def composed(
 
     monkeypatch.setattr(module, "make", silent)
     config = override(module.Config(), {"minibatches": 1, "chunk_length": 1, "hidden": (2,)})
-    return made(name, spec, config, settings, Scale(E, T, 10)), received, parts
+    return make_algorithm(name, spec, config, settings, Scale(E, T, 10)), received, parts
 
 
 def fed(algorithm: Algorithm, received: list, traj: Trajectory) -> list[Any]:
@@ -173,7 +173,7 @@ def test_agents_are_one_team_without_separate_sides(monkeypatch: pytest.MonkeyPa
 def test_options_of_agents_and_roles_are_those_of_each_side() -> None:
     spec = replace(SPEC, roles=(0, 1, 1, 2))
     config = override(algorithms.get("maddpg").Config(), {"sharing": (0, 0, 1, 2), "local_roles": (1, 2)})
-    algorithm = made("maddpg", spec, config, PAST, Scale(E, T, 10))
+    algorithm = make_algorithm("maddpg", spec, config, PAST, Scale(E, T, 10))
     shapes = jax.eval_shape(algorithm.init, jax.random.key(0)).policy
     assert [jax.tree.leaves(side.actor)[0].shape[0] for side in shapes] == [1, 2]
 
@@ -208,9 +208,9 @@ def test_every_algorithm_plays_what_dominates_for_both_sides(name: str) -> None:
     settings = override(Settings(), {"opponents": "past", "past_window": 4})
     teams = small_games.train(
         name, env, config, updates=120, seeds=3, length=8,
-        make=lambda scale: made(name, env.spec, config, settings, scale),
+        make=lambda scale: make_algorithm(name, env.spec, config, settings, scale),
     )  # fmt: skip
-    playing = acting(name, env.spec, config, settings)
+    playing = acting_algorithm(name, env.spec, config, settings)
     step = jax.tree.map(lambda x: jnp.asarray(x)[None], env.reset(jax.random.key(0))[1])
 
     def greedy(learner: Learner) -> Any:

@@ -107,6 +107,6 @@ def test_training_on_two_devices_equals_training_on_one() -> None:
     traj = traj._replace(step=traj.step._replace(alive=alive))
     half = from_trajectories(algorithms.get("ippo").make(spec_of(3), config, Scale(E // 2, T, 10)))
     cut = jax.P(None, DEVICES)
-    shard = partial(jax.shard_map, mesh=sharding.plan(1, E, 2).mesh, check_vma=False)
+    shard = partial(jax.shard_map, mesh=sharding.plan_layout(1, E, 2).mesh, check_vma=False)
     two = compiled(shard(half.update, in_specs=(jax.P(), cut, jax.P()), out_specs=jax.P()))
     assert_trees_close(two(one.learner, traj, KEY), one.update(one.learner, traj, KEY), 5e-4, 5e-5)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.networks.body import build
+from shoal.networks.body import build_body
 from shoal.training import feed
 from shoal.types import Trajectory
 from support.naive_maddpg import BASE, made, of
@@ -45,7 +45,7 @@ def test_a_sub_policy_is_drawn_for_every_episode_and_kept_through_it() -> None:
     for a, b in [(drawn[:, 0], drawn[:, 1]), (drawn[:, 0], before[:, 0]), (drawn[:, 1], before[:, 0])]:
         table = np.histogram2d(a, b, bins=3)[0]
         assert ((table - count / 9) ** 2 / (count / 9)).sum() < 35  # χ² with 8 degrees of freedom: p = 3e-5
-    net = build(config.network, SPEC.obs_dim, 4)
+    net = build_body(config.network, SPEC.obs_dim, 4)
     for i in range(2):
         obs = jnp.where(traj.step.alive[..., i, None], traj.step.obs[..., i, :], 0)
         x = jnp.stack(
@@ -107,7 +107,7 @@ def test_the_replay_buffer_holds_the_sub_policy_of_each_episode() -> None:
     for seed in range(2):
         traj = with_members(make_trajectory(SPEC, seed), rng.integers(2, size=(T, E, 2)))
         rolls.append(traj)
-    fed = feed.make(replay, rolls[0], E, 1)
+    fed = feed.make_feed(replay, rolls[0], E, 1)
     state = fed.init()
     for traj in rolls:
         state = fed.put(state, traj)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal import algorithms
-from shoal.networks.body import build
+from shoal.networks.body import build_body
 from shoal.types import Box, EnvSpec, Experience, Learner, Scale, Step, Trajectory
 from support.naive_maddpg import BASE, adam, made, of, slow_copies, with_slow_copies
 from support.trajectories import (
@@ -53,7 +53,7 @@ def observed(spec: EnvSpec) -> tuple[Learner, Learner, dict[str, jax.Array], Tra
 
 def read(spec: EnvSpec, body: Any, params: Any, step: Step, j: int, outputs: int | None = None) -> np.ndarray:
     """What one net says of agent j's observations."""
-    net = build(body, spec.obs_dim, spec.action.width, log_std=outputs and -1.0)
+    net = build_body(body, spec.obs_dim, spec.action.width, log_std=outputs and -1.0)
     obs = jnp.where(step.alive[..., j, None], step.obs[..., j, :], 0)
     return np.asarray(net.apply(params, (), obs, step.first)[1])
 
@@ -109,7 +109,7 @@ def naive_models(prog: Any, traj: Trajectory) -> tuple[Any, Any]:
     def loss(phi: Any) -> jax.Array:
         sum_of_all = 0.0
         for i, j in ((i, j) for i in range(N) for j in range(N) if i != j):
-            net = build(INFER.network, SPEC.obs_dim, 4)
+            net = build_body(INFER.network, SPEC.obs_dim, 4)
             obs = jnp.where(step.alive[..., j, None], step.obs[..., j, :], 0)
             x = net.apply(of(phi, N * i + j), (), obs, step.first)[1]
             log_p = jax.nn.log_softmax(jnp.where(step.legal[..., j, :], x, -1e9))

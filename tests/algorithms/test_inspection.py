@@ -11,7 +11,7 @@ import pytest
 from shoal import algorithms
 from shoal.equations.normalise import Running
 from shoal.options.flags import override
-from shoal.sides.reward_normalisation import normalise_rewards, spread
+from shoal.sides.reward_normalisation import normalise_rewards, return_deviation
 from shoal.types import EnvSpec, Learner, Scale, Trajectory
 from support.algorithm_kinds import SPECS, WITHOUT_BOX, config_of
 from support.selection import quick
@@ -131,7 +131,7 @@ def test_inspected_values_of_normalised_rewards_are_in_units_of_reward() -> None
     learner = prog.learner._replace(statistics=kept)
     scaled = told(wrapped, learner, again)
     np.testing.assert_allclose(scaled["value"], 3.0 * found["value"], rtol=1e-4)
-    assert abs(float(spread(returns)) - 3.0) < 1e-5
+    assert abs(float(return_deviation(returns)) - 3.0) < 1e-5
     np.testing.assert_array_equal(scaled["probabilities"], found["probabilities"])
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from shoal import algorithms
 from shoal.options.flags import flags_of, override
-from shoal.runs.build import acting
+from shoal.runs.build import acting_algorithm
 from shoal.training.settings import Settings
 from shoal.types import Scale
 from support.trajectories import E, T, assert_trees_equal, compiled, make_spec, make_step
@@ -69,9 +69,9 @@ def test_they_build_no_optimiser(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(optax, "chain", chain)
     for name in algorithms.NAMES:
-        acting(name, SPEC, override(algorithms.get(name).Config(), {"hidden": (4,)}), Settings())
+        acting_algorithm(name, SPEC, override(algorithms.get(name).Config(), {"hidden": (4,)}), Settings())
     both_sides = algorithms.get("mappo+qmix").Config()
-    acting("mappo+qmix", SPEC, both_sides, Settings())
+    acting_algorithm("mappo+qmix", SPEC, both_sides, Settings())
     with pytest.raises(AssertionError, match="an optimiser is built"):
         both("qmix", {})
 
@@ -84,5 +84,5 @@ def test_an_algorithm_that_has_only_make_is_made_whole(monkeypatch: pytest.Monke
         return iql.make(*given)
 
     monkeypatch.setattr(algorithms, "get", lambda name: SimpleNamespace(make=make))
-    acting("mine", SPEC, override(iql.Config(), {"hidden": (4,)}), Settings(rollout_length=9))
+    acting_algorithm("mine", SPEC, override(iql.Config(), {"hidden": (4,)}), Settings(rollout_length=9))
     assert made[0][2] == Scale(1, 9, 1)

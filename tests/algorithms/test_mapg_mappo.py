@@ -9,7 +9,7 @@ import pytest
 
 from shoal import algorithms
 from shoal.algorithms import mapg
-from shoal.equations.gae import gae
+from shoal.equations.returns import gae
 from shoal.errors import InputError
 from shoal.models.action_critic import make_action_critic
 from shoal.models.actor_critic import make_nets

@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> library.Run:
 
 @pytest.mark.slow
 def test_agents_that_see_earlier_actions_never_choose_the_same(run: library.Run) -> None:
-    assert np.mean(log.read(run.folder)[-1]["return"]) > 0.8  # while exploring
+    assert np.mean(log.read_log(run.folder)[-1]["return"]) > 0.8  # while exploring
     for greedy in (True, False):
         assert run.evaluate(64, greedy=greedy).mean > 0.8
     policies = library.load(run.folder)

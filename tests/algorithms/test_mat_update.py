@@ -10,7 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from shoal.algorithms import mat
-from shoal.equations.gae import gae
+from shoal.equations.returns import gae
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Learner, Scale, Trajectory

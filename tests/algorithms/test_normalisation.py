@@ -41,7 +41,7 @@ def test_the_return_and_its_statistics_over_roll_outs_and_episodes() -> None:
     """As a loop over timesteps has them, which forgets G where an episode ends: two rollouts, without a seam."""
     env, envs, length, gamma = toys.busy(), 3, 10, 0.8
     algorithm = normalise_rewards(ippo.make(env.spec, CONFIG, Scale(envs, length, 2)), env.spec, gamma, 10.0)
-    rollout = fused.make(env, envs, length)
+    rollout = fused.make_rollout(env, envs, length)
 
     @compiled
     def advance(learner: Any, state: Any, key: Any) -> Any:
@@ -86,7 +86,7 @@ def test_samples_of_a_replay_buffer(name: str) -> None:
         return jax.eval_shape(lambda x: x, traj._replace(action=longer(action), extras=longer(extras)))
 
     def learn(traj: Trajectory, key: Any) -> Any:
-        feed = feeds.make(both.replay, traj, envs, 1)
+        feed = feeds.make_feed(both.replay, traj, envs, 1)
         return both.update(both.init(key), feed.take(feed.put(feed.init(), traj), traj, key), key)
 
     after, _ = jax.eval_shape(learn, trajectory(both), KEY)
@@ -109,7 +109,7 @@ def test_statistics_on_two_devices_equal_those_on_one() -> None:
     traj = traj._replace(extras=traj.extras | {RETURN: traj.step.reward})
     time_first, first = jax.P(None, DEVICES), jax.P(DEVICES)
     specs = Trajectory(time_first, time_first, time_first, time_first, first)  # type: ignore[arg-type]
-    shard = partial(jax.shard_map, mesh=sharding.plan(1, E, 2).mesh, check_vma=False)
+    shard = partial(jax.shard_map, mesh=sharding.plan_layout(1, E, 2).mesh, check_vma=False)
 
     def counted(algorithm: Any, learner: Any, traj: Trajectory, key: Any) -> Any:
         learner, _ = algorithm.update(learner, traj, key)

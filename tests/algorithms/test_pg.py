@@ -12,7 +12,7 @@ from shoal.algorithms import coma, mapg
 from shoal.equations import targets
 from shoal.equations.distributions import Categorical, DiagGaussian, TanhGaussian
 from shoal.errors import InputError
-from shoal.models import q_critic
+from shoal.models import action_critic
 from shoal.models.action_critic import make_action_critic
 from shoal.networks.body import Body
 from shoal.types import Box, Scale
@@ -26,7 +26,7 @@ def test_the_next_action_is_the_one_taken_until_something_ends():
     traj = traj._replace(outcome=traj.outcome._replace(legal=jnp.ones((T, E, N, 4), bool).at[..., 2].set(False)))
     ahead = jax.tree.map(lambda x: x[None], traj.outcome)
     dist = Categorical(20 * (jnp.arange(4) == 3) * ahead.obs[..., :1], ahead.legal)
-    drawn = [np.asarray(q_critic.next_action(dist, traj, jax.random.key(k))) for k in range(20)]
+    drawn = [np.asarray(action_critic.next_action(dist, traj, jax.random.key(k))) for k in range(20)]
     end = np.asarray(traj.outcome.last).copy()
     end[-1] = True
     assert 0.2 < end.mean() < 0.8
@@ -43,7 +43,7 @@ def test_a_dead_agent_s_action_is_never_the_next_one():
     traj = make_trajectory(SPEC, dead=0.5)
     traj = traj._replace(action=jnp.where(traj.step.alive, 1, -7))
     uniform = Categorical(jnp.zeros((1, T, E, N, 4)), traj.outcome.legal[None])
-    assert (q_critic.next_action(uniform, traj, KEY) >= 0).all()
+    assert (action_critic.next_action(uniform, traj, KEY) >= 0).all()
 
 
 def test_the_team_s_reward_and_discount():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import coma, mapg
-from shoal.models import q_critic
+from shoal.models import action_critic
 from shoal.models.actor_critic import make_actor
 from shoal.networks.body import Body
 from shoal.networks.inputs import normalised
@@ -79,7 +79,7 @@ def next_joint_action(name, learner, traj):
     after, _ = actor.distribution(policy.actor, traj.carry.actor, normalised(policy.inputs, traj.step))
     ahead = jax.tree.map(lambda x: x[None], normalised(policy.inputs, traj.outcome))
     _, dist = actor.distribution(policy.actor, after, ahead, policy.epsilon)
-    return q_critic.next_action(dist, traj, jax.random.split(KEY, 3)[0])
+    return action_critic.next_action(dist, traj, jax.random.split(KEY, 3)[0])
 
 
 @every_case

@@ -78,7 +78,7 @@ def test_one_step_advantages_are_temporal_differences() -> None:
     traj, rng = make_trajectory(SPEC), np.random.default_rng(0)
     now, then = (jnp.array(rng.normal(size=traj.outcome.reward.shape), jnp.float32) for _ in range(2))
     c = modules()[ADVANTAGE].Config(n_step=1)
-    a, target = modules()[ADVANTAGE].advantage(c, traj, mappo.on_policy.Values(now, then, now, None))  # type: ignore[arg-type]
+    a, target = modules()[ADVANTAGE].advantage(c, traj, mappo.on_policy.TrajectoryValues(now, then, now, None))  # type: ignore[arg-type]
     np.testing.assert_allclose(target, traj.outcome.reward + c.gamma * traj.outcome.discount * then, rtol=1e-6)
     np.testing.assert_allclose(a, target - now, rtol=1e-6)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import self_imitation
-from shoal.bounds import check
+from shoal.bounds import check_bounds
 from shoal.errors import InputError
 from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import policy_of
@@ -59,7 +59,7 @@ def test_the_term_is_the_weighted_sum_of_log_probabilities() -> None:
 
 def test_the_coefficient_of_self_imitation_is_bounded() -> None:
     with pytest.raises(InputError, match="imitation_coef must be at least 0"):
-        check(replace(self_imitation.Config(), imitation_coef=-1.0))
+        check_bounds(replace(self_imitation.Config(), imitation_coef=-1.0))
 
 
 @pytest.mark.parametrize("environment", ["mpe/simple_spread", "skirmish/3m"])

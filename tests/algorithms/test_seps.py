@@ -10,8 +10,7 @@ import pytest
 
 from shoal.algorithms import ia2c, seps
 from shoal.errors import InputError
-from shoal.sides.preparation import Decision
-from shoal.types import Box, EnvSpec, Scale, Trajectory
+from shoal.types import Box, Decision, EnvSpec, Scale, Trajectory
 from support.trajectories import make_spec, make_trajectory
 
 N, T, E = 4, 100, 32

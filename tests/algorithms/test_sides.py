@@ -39,7 +39,7 @@ def played() -> Played:
     """Agents 0 and 2 of the busy game are side 2, a recurrent one; agent 1 is side 1. Rows and masks are ragged."""
     env = toys.busy()
     algorithm = made("mappo+ia2c", env, sides=(2, 1, 2), side2_recurrent=4, output_gain=3.0)
-    rollout = fused.make(env, ENVS, LENGTH)
+    rollout = fused.make_rollout(env, ENVS, LENGTH)
 
     def roll(key: jax.Array) -> tuple[Learner, Trajectory]:
         keys = jax.random.split(key, 3)

@@ -39,10 +39,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> library.Run:
 
 def test_sides_are_trained_and_stored(run: library.Run) -> None:
     assert run.finished and run.evaluation is not None and run.evaluation.returns.max() <= 3.0
-    rows = log.read(run.folder)
+    rows = log.read_log(run.folder)
     assert [row["update"] for row in rows] == list(range(1, 5))
     assert all(np.isfinite(row["side2/entropy"]).all() for row in rows) and rows[-1]["side1/td_loss"][0] > 0
-    said = manifest.read(run.folder)["config"]["config"]
+    said = manifest.read_run_json(run.folder)["config"]["config"]
     assert (said["side1_gamma"], said["side2_gamma"], said["side2_hidden"]) == (0.5, 0.75, [6])
     assert library.open_run(run.folder).config == run.config
 

@@ -11,7 +11,7 @@ import shoal as library
 from shoal import algorithms
 from shoal.checking import contract
 from shoal.checking.findings import Finding
-from shoal.checking.specimen import BOX, DISCRETE, Specimen, noise, specimen, tiny
+from shoal.checking.specimen import BOX, DISCRETE, Specimen, random_trajectory, specimen, tiny
 from support import flawed
 from support.selection import quick
 
@@ -103,7 +103,7 @@ def test_a_learner_that_a_checkpoint_changes_is_found(monkeypatch: pytest.Monkey
 
 
 def test_padded_dimensions_of_continuous_actions_are_found() -> None:
-    traj = noise(BOX, 5, ())
+    traj = random_trajectory(BOX, 5, ())
     sound = traj._replace(action=jnp.where(traj.step.legal, 0.5, 0.0))
     wide = traj._replace(action=jnp.full(traj.step.legal.shape, 0.5))
     nothing: Any = None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal import algorithms
-from shoal.checking import contract, trial
+from shoal.checking import contract, specimen
 from shoal.checking.findings import Finding
 from shoal.checking.specimen import DISCRETE
 from shoal.config.resolve import merged
@@ -179,7 +179,7 @@ def test_nan_is_not_attributed_to_dead_agents(monkeypatch: pytest.MonkeyPatch) -
 def test_a_training_that_avoids_reward_is_noted(
     greedy: float, sampled: float, noted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial, "result", lambda _: trial.Result(greedy, sampled))
+    monkeypatch.setattr(specimen, "short_training", lambda _: specimen.TrialResult(greedy, sampled))
     text, notes = contract._trial(None)
     assert text == (
         f"mean reward {greedy:.2f} with greedy and {sampled:.2f} with sampled actions after 7,680 steps "

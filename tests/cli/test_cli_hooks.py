@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shoal as library
-from shoal.cli import running
+from shoal.cli import train
 from shoal.security import user_modules
 from support import trained
 
@@ -50,7 +50,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "watching_mine.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr("shoal.cli.running.draw_pictures", lambda run: None)
+    monkeypatch.setattr("shoal.cli.train.draw_pictures", lambda run: None)
     yield tmp_path
     sys.modules.pop("watching_mine", None)
 
@@ -104,11 +104,11 @@ def test_what_cannot_be_is_refused_before_a_folder_is_made(
 
 def test_loggers_are_named_by_flags(tmp_path: Path) -> None:
     values = {"callback": (), "wandb": "team/project", "mlflow": str(tmp_path)}
-    wandb, mlflow = running.chosen_hooks(values)
+    wandb, mlflow = train.chosen_hooks(values)
     assert isinstance(wandb, library.WandbLogger) and (wandb.project, wandb.entity) == ("project", "team")
     assert isinstance(mlflow, library.MLflowLogger) and mlflow.where == str(tmp_path)
-    assert running.hook_words(values | {"wandb": "a b"}) == f" --wandb 'a b' --mlflow {tmp_path}"
-    assert running.hook_words({"callback": (), "wandb": None, "mlflow": None}) == ""
+    assert train.hook_words(values | {"wandb": "a b"}) == f" --wandb 'a b' --mlflow {tmp_path}"
+    assert train.hook_words({"callback": (), "wandb": None, "mlflow": None}) == ""
 
 
 def test_only_modules_that_are_typed_are_imported_from_the_working_directory(here: Path) -> None:
@@ -116,6 +116,6 @@ def test_only_modules_that_are_typed_are_imported_from_the_working_directory(her
     values: dict[str, Any] = {"callback": ["watching_mine:told"], "wandb": None, "mlflow": None}
     with user_modules.found_in(str(here)):
         user_modules.instead(None)
-        assert running.chosen_hooks(values)[0].__name__ == "told"
+        assert train.chosen_hooks(values)[0].__name__ == "told"
         user_modules.reachable()
         assert str(here) not in sys.path

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.cli.flags import REQUIRED, Flag, read_words
 from shoal.errors import InputError
-from shoal.options.convert import Anything, Words, from_toml, typed
+from shoal.options.convert import Anything, Words, convert_value, from_toml
 
 FLAGS = [
     Flag("runs", tuple[Path, ...], REQUIRED, positional=True),
@@ -129,10 +129,10 @@ def test_arguments_that_are_missing_or_too_many() -> None:
 
 
 def test_values_of_files_are_read_by_the_same_function() -> None:
-    assert typed("x", from_toml(["None", [1]]), tuple[tuple[float, ...] | None, ...]) == (None, (1.0,))
-    assert typed("x", Words(("None",)), str | None) is None and typed("x", "None", str | None) == "None"
-    assert typed("x", Words(("3",)), str | int) == "3" and typed("x", "a/b", Path) == Path("a/b")
+    assert convert_value("x", from_toml(["None", [1]]), tuple[tuple[float, ...] | None, ...]) == (None, (1.0,))
+    assert convert_value("x", Words(("None",)), str | None) is None and convert_value("x", "None", str | None) == "None"
+    assert convert_value("x", Words(("3",)), str | int) == "3" and convert_value("x", "a/b", Path) == Path("a/b")
     with pytest.raises(
         InputError, match=r"^x must be a list or tuple with each item a whole number or None, not \(1,\)\.$"
     ):
-        typed("x", (1,), tuple[int, int] | None)
+        convert_value("x", (1,), tuple[int, int] | None)

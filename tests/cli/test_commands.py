@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import faulty
 from shoal import cli
 from shoal.checking import check
-from shoal.cli import running
+from shoal.cli import train as cli_train
 from shoal.environments.names import commands_with
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
@@ -214,8 +214,8 @@ def test_the_end_of_training_can_be_pasted(
     run.folder, run.algorithm, run.environment, run.final_score = Path(folder), "mappo", "x", None
     run.settings = Settings(steps=12345678.0)
     monkeypatch.setattr(Run, "summary", lambda self: "")
-    again = f"{running.program()} train --resume {running.path_words(run.folder)}"
-    lines = [x for x in running.summary(run, again).splitlines() if re.search(r" (evaluate|replay|train) ", x)]
+    again = f"{cli_train.program()} train --resume {cli_train.path_words(run.folder)}"
+    lines = [x for x in cli_train.summary_text(run, again).splitlines() if re.search(r" (evaluate|replay|train) ", x)]
     assert len(lines) == 3
     opened: list[Path] = []
 

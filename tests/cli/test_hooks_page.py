@@ -46,7 +46,7 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path) -> None:
         run = shoal.train("mappo", "toys:busy", folder=tmp_path / "spread", callbacks=callbacks, **flags)
         server.shutdown()
         thread.join()
-    rows = log.read(run.folder)
+    rows = log.read_log(run.folder)
     assert len(rows) == 2 and run.ended == "at step 48 of 576: the return was at least -1000.0 in 2 rows"
     entropies = np.array([row["fixed_entropy"] for row in rows])
     most = np.log(max(run.spec.action_dims))

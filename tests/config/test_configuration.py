@@ -13,7 +13,7 @@ import shoal as library
 import toys
 from shoal import algorithms
 from shoal.cli import train
-from shoal.config import config_files, preset_files, resolve
+from shoal.config import config_files, resolve
 from shoal.config.resolve import as_toml, configured
 from shoal.errors import InputError
 from shoal.options.flags import flags_of, leaves
@@ -39,7 +39,7 @@ def of_run(folder: Path, algorithm: str = "mappo", environment: str = SPREAD, **
     config = algorithms.get("mappo").Config()
     folder.mkdir()
     spec = toys.coordination().spec
-    manifest.write(folder, Described(algorithm, environment, env, True, Settings(), config, spec).as_json())
+    manifest.write_run_json(folder, Described(algorithm, environment, env, True, Settings(), config, spec).as_json())
     return folder
 
 
@@ -110,7 +110,7 @@ def test_a_file_name_cannot_add_a_line(tmp_path: Path) -> None:
 
 def test_flags_over_the_file_over_the_preset_file_over_the_preset(tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.toml"
-    preset_files.write(tuned, "mappo", [SPREAD], {"clip": 0.4, "lam": 0.4, "gamma": 0.4}, "by hand")
+    config_files.write_preset(tuned, "mappo", [SPREAD], {"clip": 0.4, "lam": 0.4, "gamma": 0.4}, "by hand")
     file = {"algorithm": "mappo", "environment": SPREAD, "flags": {"clip": 0.3, "lam": 0.3}}
     found = configured(None, None, config=file, preset=tuned, flags={"clip": 0.2}).values
     assert (found.config.clip, found.config.lam, found.config.gamma) == (0.2, 0.3, 0.4)
@@ -158,7 +158,7 @@ def test_the_same_run_again_from_its_run_json(shoal: Callable, tmp_path: Path) -
     code, _, err = shoal("train", "--config", tmp_path / "one", "--folder", tmp_path / "two", "--no-progress")
     assert code == 0, err
     library.train(config=tmp_path / "one" / "run.json", folder=tmp_path / "three", progress=False, seed=1)
-    one, two, three = (manifest.read(tmp_path / name)["config"] for name in ("one", "two", "three"))
+    one, two, three = (manifest.read_run_json(tmp_path / name)["config"] for name in ("one", "two", "three"))
     assert one["config"]["lam"] == 0.5 and one == two
     assert three == one | {"settings": one["settings"] | {"seed": 1}}
     logs = [(tmp_path / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines() for name in ("one", "two")]
@@ -308,7 +308,7 @@ def test_invalid_configurations_are_refused(
     files["FIVE"] = HEAD + "[env]\nnum_agents = 5"
     for name, text in files.items():
         written(tmp_path / name, text)
-    preset_files.write(tmp_path / "TUNED", "mappo", [SPREAD], {"lam": 0.5}, "by hand")
+    config_files.write_preset(tmp_path / "TUNED", "mappo", [SPREAD], {"lam": 0.5}, "by hand")
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.iterdir())
     code, out, err = shoal(*words.split())
@@ -318,8 +318,8 @@ def test_invalid_configurations_are_refused(
 
 def test_a_preset_file_is_a_configuration_without_an_environment(tmp_path: Path) -> None:
     path = tmp_path / "tuned.toml"
-    preset_files.write(path, "mappo", [SPREAD], {"hidden": (8, 8), "recurrent": None, "lam": 0.5}, "by hand")
-    assert preset_files.read(path, "mappo") == {"hidden": (8, 8), "recurrent": None, "lam": 0.5}
+    config_files.write_preset(path, "mappo", [SPREAD], {"hidden": (8, 8), "recurrent": None, "lam": 0.5}, "by hand")
+    assert config_files.read_preset(path, "mappo") == {"hidden": (8, 8), "recurrent": None, "lam": 0.5}
     one = configured(None, SPREAD, config=path).values
     other = configured("mappo", SPREAD, preset=path).values
     assert (one.settings, one.config) == (other.settings, other.config) and one.config.lam == 0.5

@@ -24,7 +24,7 @@ def sampled(policy, carry, step, key, greedy):
 
 
 def played(env: Environment):
-    rollout = fused.make(env, ENVS, STEPS)
+    rollout = fused.make_rollout(env, ENVS, STEPS)
 
     def run():
         state = rollout.init(jax.random.key(0), ())

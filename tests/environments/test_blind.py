@@ -107,8 +107,8 @@ def test_who_acts_on_the_state_cannot_be_blind(name: str, flags: dict[str, Any],
     plain = registry.make("skirmish/3m") if name == "scripted" else toys.busy()
     config = override(algorithms.get(name).Config(), flags)
     with pytest.raises(InputError, match=said):
-        build.acting(name, wrap(plain, BLIND).spec, config, Settings(wrapping=BLIND))
-    build.acting(name, plain.spec, config, Settings())
+        build.acting_algorithm(name, wrap(plain, BLIND).spec, config, Settings(wrapping=BLIND))
+    build.acting_algorithm(name, plain.spec, config, Settings())
 
 
 def narrow(spec: EnvSpec) -> EnvSpec:

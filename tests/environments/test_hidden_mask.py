@@ -202,7 +202,7 @@ def test_changes_in_sequence_pass_an_action_on_from_the_last_to_the_first() -> N
 
 
 def test_a_rollout_records_the_actions_that_the_policy_chose() -> None:
-    rollout = fused.make(wrap(device(), ALL), 2, END)
+    rollout = fused.make_rollout(wrap(device(), ALL), 2, END)
 
     def act(policy: Any, carry: Any, step: Step, key: Any, greedy: bool) -> Any:
         return carry, jnp.broadcast_to(policy, (2, 3)), {}

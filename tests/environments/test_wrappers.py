@@ -235,7 +235,7 @@ def test_a_time_limit_is_a_truncation_and_an_end_stays_an_end() -> None:
 
 def test_in_a_roll_out_a_stack_starts_anew_with_each_episode() -> None:
     env = wrap(device(SPEC), Wrapping(time_limit=3, frame_stack=2))
-    rollout = fused.make(env, 2, 8)
+    rollout = fused.make_rollout(env, 2, 8)
 
     def act(policy: Any, carry: Any, step: Step, key: Any, greedy: bool) -> Any:
         return carry, jnp.zeros((2, 3), jnp.int32), {}

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.equations.baselines import counterfactual, gaussian_score_square, optimal, softmax_score_square
-from shoal.equations.distributions import Categorical, DiagGaussian, TanhGaussian
-from shoal.equations.exploration import mixed_with_uniform
+from shoal.equations.distributions import Categorical, DiagGaussian, TanhGaussian, mixed_with_uniform
 
 RNG = np.random.default_rng(0)
 LOGITS = jnp.array(2 * RNG.normal(size=(6, 4)), jnp.float32)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.equations.gae import gae
+from shoal.equations.returns import gae
 
 T, E, N = 7, 3, 2
 GAMMA, LAM = 0.9, 0.8

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.equations.relaxation import gumbel_softmax
+from shoal.equations.distributions import gumbel_softmax
 
 LOGITS = jnp.array([1.0, -0.5, 3.0, 0.2, -1.0])
 LEGAL = jnp.array([True, True, False, True, True])

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.equations.gae import gae
-from shoal.equations.returns import discounted_returns, n_step_returns, td_lambda
+from shoal.equations.returns import discounted_returns, gae, n_step_returns, td_lambda
 
 T, E, N = 6, 2, 2
 GAMMA, LAM = 0.9, 0.7

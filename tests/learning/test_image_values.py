@@ -23,7 +23,7 @@ def test_values_in_blocks(recurrent: int | None, monkeypatch: pytest.MonkeyPatch
     nets = make_nets(env.spec, config, (0,) * env.spec.num_agents)
     params = nets.init(jax.random.key(0))
     learner = Learner(Policy(params.actor, Inputs()), params.critic, (), (), jax.numpy.int32(0))
-    rollout = fused.make(env, E, T)
+    rollout = fused.make_rollout(env, E, T)
     state = rollout.init(jax.random.key(1), nets.initial_carry(E))
     for turn in range(2):  # the second one begins in the middle of episodes, with a recurrent state
         state, traj, _ = rollout.collect(nets.act, learner, state, jax.random.key(turn))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.learning import autoencoder, clusters
+from shoal.learning import agent_clusters
 from shoal.networks.net import Net
 from shoal.types import Box
 from support.trajectories import make_spec, make_trajectory
@@ -16,7 +16,7 @@ def test_transitions_are_standardised_over_the_living() -> None:
     for action in (None, Box(2, -1.0, 1.0)):
         spec = make_spec(3, action=action)
         traj = make_trajectory(spec, length=30, envs=8)
-        rows = autoencoder.experience(spec, traj)
+        rows = agent_clusters.experience(spec, traj)
         alive = np.asarray(traj.step.alive & traj.outcome.alive)
         acts = np.asarray(traj.action)
         acts = np.eye(4)[acts] if action is None else acts
@@ -37,7 +37,7 @@ def test_a_feature_that_never_changes_is_left_alone() -> None:
     traj = make_trajectory(spec, length=6)
     step = traj.step._replace(obs=traj.step.obs.at[..., 0].set(7.0))
     outcome = traj.outcome._replace(obs=traj.outcome.obs.at[..., 0].set(7.0))
-    rows = autoencoder.experience(spec, traj._replace(step=step, outcome=outcome))
+    rows = agent_clusters.experience(spec, traj._replace(step=step, outcome=outcome))
     assert not np.asarray(rows.seen)[..., 0].any() and not np.asarray(rows.outcome)[..., 0].any()
 
 
@@ -54,8 +54,8 @@ def test_the_reconstruction_bound() -> None:
     kl_weight = 0.3
     params = jnp.array(w_enc, jnp.float32), jnp.array(w_dec, jnp.float32)
     arrays = (jnp.array(x, jnp.float32) for x in (seen, outcome, weight))
-    rows = autoencoder.TransitionBatch(jnp.array(agent, jnp.int32), *arrays)
-    loss = autoencoder.elbo_loss(kl_weight, autoencoder.Autoencoder(linear(), linear()), n, params, rows, KEY)
+    rows = agent_clusters.TransitionBatch(jnp.array(agent, jnp.int32), *arrays)
+    loss = agent_clusters.elbo_loss(kl_weight, agent_clusters.Autoencoder(linear(), linear()), n, params, rows, KEY)
     noise = np.asarray(jax.random.normal(KEY, (batch, latent)))
     total = 0.0
     for b in range(batch):
@@ -71,25 +71,25 @@ def test_kmeans_finds_clouds_however_they_are_ordered() -> None:
     rng = np.random.default_rng(1)
     kinds = rng.permutation(np.repeat(np.arange(5), (1, 2, 3, 4, 5)))
     points = (10 * np.eye(5)[kinds] + rng.normal(size=(15, 5))).astype(np.float32)
-    assert clusters.kmeans(points, 5, 0) == clusters.in_order(kinds)
-    assert clusters.kmeans(points, 1, 0) == (0,) * 15
-    assert clusters.kmeans(points, 15, 0) == tuple(range(15))
-    assert clusters.in_order(np.array([7, 2, 7, 0])) == (0, 1, 0, 2)
+    assert agent_clusters.kmeans(points, 5, 0) == agent_clusters.in_order(kinds)
+    assert agent_clusters.kmeans(points, 1, 0) == (0,) * 15
+    assert agent_clusters.kmeans(points, 15, 0) == tuple(range(15))
+    assert agent_clusters.in_order(np.array([7, 2, 7, 0])) == (0, 1, 0, 2)
 
 
 def test_kmeans_of_coinciding_points_has_no_answer() -> None:
     points = np.zeros((4, 2), np.float32)
-    assert clusters.kmeans(points, 3, 0) is None and clusters.kmeans(points, 4, 0) == (0, 1, 2, 3)
+    assert agent_clusters.kmeans(points, 3, 0) is None and agent_clusters.kmeans(points, 4, 0) == (0, 1, 2, 3)
 
 
 def test_cluster_centres() -> None:
     points = np.array([[0.0, 1.0], [2.0, 3.0], [10.0, 0.0]], np.float32)
-    np.testing.assert_array_equal(clusters.centres(points, (0, 0, 1)), [[1, 2], [1, 2], [10, 0]])
-    np.testing.assert_array_equal(clusters.centres(points, (0, 1, 2)), points)
+    np.testing.assert_array_equal(agent_clusters.centres(points, (0, 0, 1)), [[1, 2], [1, 2], [10, 0]])
+    np.testing.assert_array_equal(agent_clusters.centres(points, (0, 1, 2)), points)
 
 
 def test_the_davies_bouldin_index() -> None:
     """Three clusters on a line: mean distances 1, 2 and 0 from centres at 1, 12 and 20."""
     points = np.array([[0.0], [2.0], [10.0], [14.0], [20.0]])
     ratios = np.array([[0, 3 / 11, 1 / 19], [3 / 11, 0, 2 / 8], [1 / 19, 2 / 8, 0]])
-    assert np.isclose(clusters.davies_bouldin(points, (0, 0, 1, 1, 2)), ratios.max(1).mean())
+    assert np.isclose(agent_clusters.davies_bouldin(points, (0, 0, 1, 1, 2)), ratios.max(1).mean())

@@ -61,7 +61,7 @@ def trained_and_resumed(folder: Path, make: Any) -> shoal.Run:
 
 def wanted(run: shoal.Run, column: str) -> dict[int, float]:
     """Means over the seeds that have a value, by step."""
-    rows = {row["step"]: [x for x in row.get(column, ()) if x is not None] for row in log.read(run.folder)}
+    rows = {row["step"]: [x for x in row.get(column, ()) if x is not None] for row in log.read_log(run.folder)}
     return {step: float(np.mean(values)) for step, values in rows.items() if values}
 
 

@@ -112,7 +112,7 @@ def test_the_value_clip_compares_in_the_unit_of_the_critic_s_output(kind):
         Policy((), Inputs()), (), (), on_policy.Statistics(stats, on_policy.init_coefficients(config)), jnp.int32(0)
     )
     now, output, target = jnp.array(TARGET), jnp.array(TARGET[::-1]), jnp.array(RNG.normal(size=(T, E, N)), jnp.float32)
-    v = on_policy.Values(now, now, output, FEED_FORWARD)
+    v = on_policy.TrajectoryValues(now, now, output, FEED_FORWARD)
     scale = on_policy.scale_of_agents(kind, (0, 1, 2), 0.9)
     batch = on_policy.make_batch(config, scale, learner, traj, v, jnp.zeros((T, E, N)), target)
     expected = (TARGET - mean) / std if kind == "popart" else TARGET[::-1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import InputError
-from shoal.networks import attention
+from shoal.networks import layers
 from shoal.networks.body import Body
 from shoal.networks.transformer import Decoder, make_decoder, make_encoder
 from support.small_nets import FAST, layer_norm, noise, random
@@ -46,7 +46,7 @@ def test_attention_is_a_softmax_over_the_keys_that_may_be_seen(heads):
     seen = np.random.default_rng(0).random((B, N, 4)) > 0.4
     seen[..., 1] = True
     expected = naive_attend(np.asarray(query), np.asarray(memory), seen, heads)
-    got = attention.attend(query, memory, jnp.asarray(seen), heads)
+    got = layers.attend(query, memory, jnp.asarray(seen), heads)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -57,7 +57,7 @@ def test_what_may_not_be_seen_changes_nothing_and_learns_nothing():
 
     @jax.jit
     def attended(memory):
-        out = attention.attend(query, memory, seen, 2)
+        out = layers.attend(query, memory, seen, 2)
         return jnp.square(out[:, rows]).sum(), out
 
     ((_, one), gradient), (_, two) = (
@@ -71,7 +71,7 @@ def test_what_may_not_be_seen_changes_nothing_and_learns_nothing():
 
 def test_layer_norm():
     params, x = {"scale": random(D, seed=3), "bias": random(D, seed=4)}, 3 * random(7, D) + 5
-    np.testing.assert_allclose(attention.layer_norm(params, x), layer_norm(x, params), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(layers.layer_norm(params, x), layer_norm(x, params), rtol=1e-4, atol=1e-5)
 
 
 def dense(params, x):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import InputError
-from shoal.networks.body import Body, build
+from shoal.networks.body import Body, build_body
 from shoal.networks.layers import orthogonal
 from support.small_nets import apply, initialise, layer_norm, noise, random
 
@@ -21,7 +21,7 @@ def orthonormality(kernel):
 
 
 def test_kernels_are_orthogonal_with_their_gains_and_biases_zero():
-    params = initialise(build(Body((7, 4), recurrent=3, gain=1.7), 5, 2, output_gain=0.01))
+    params = initialise(build_body(Body((7, 4), recurrent=3, gain=1.7), 5, 2, output_gain=0.01))
     for i in (0, 1):
         assert orthonormality(params["layers"][i]["kernel"] / 1.7) < 1e-5
     assert orthonormality(params["gru"]["input"]["kernel"]) < 1e-5
@@ -44,7 +44,7 @@ def test_orthogonal_kernels_are_so_for_every_draw(shape):
 
 
 def test_without_orthogonal_no_kernel_is_and_variances_are_lecun_s():
-    params = initialise(build(Body((60,), recurrent=40, orthogonal=False), 50, 30, output_gain=0.01))
+    params = initialise(build_body(Body((60,), recurrent=40, orthogonal=False), 50, 30, output_gain=0.01))
     kernels = [params["layers"][0], params["gru"]["input"], params["gru"]["hidden"], params["head"]]
     for kernel in (layer["kernel"] for layer in kernels):
         assert orthonormality(kernel) > 0.1
@@ -52,7 +52,7 @@ def test_without_orthogonal_no_kernel_is_and_variances_are_lecun_s():
 
 
 def test_the_default_gain_is_the_square_root_of_two():
-    assert orthonormality(initialise(build(Body((6,)), 6, 1))["layers"][0]["kernel"] / math.sqrt(2)) < 1e-5
+    assert orthonormality(initialise(build_body(Body((6,)), 6, 1))["layers"][0]["kernel"] / math.sqrt(2)) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_default_gain_is_the_square_root_of_two():
 )
 def test_layers_are_applied_in_order_with_the_activation_between(activation, function):
     """Twelve layers, because a tenth one comes before the second where names are sorted as text."""
-    net = build(Body((4,) * 12, activation=activation), 4, 4)
+    net = build_body(Body((4,) * 12, activation=activation), 4, 4)
     params, x = noise(net), random(2, 3, 4)
     expected = np.asarray(x, np.float64)
     for i in range(12):
@@ -78,7 +78,7 @@ def test_layers_are_applied_in_order_with_the_activation_between(activation, fun
 
 
 def test_layer_norms_stand_on_the_raw_input_and_after_every_activation():
-    net = build(Body((6, 5), layer_norm=True, input_layer_norm=True), 4, 3)
+    net = build_body(Body((6, 5), layer_norm=True, input_layer_norm=True), 4, 3)
     params, x = noise(net), random(2, 3, 4)
     expected = layer_norm(x, params["input_norm"][0])
     for i in (0, 1):
@@ -90,7 +90,7 @@ def test_layer_norms_stand_on_the_raw_input_and_after_every_activation():
 
 def test_each_norm_is_there_only_when_asked_for():
     def count(**options):
-        net = build(Body((4, 4), recurrent=3, **options), 4, 2)
+        net = build_body(Body((4, 4), recurrent=3, **options), 4, 2)
         return len(jax.tree.leaves(jax.eval_shape(net.init, jax.random.key(0))))
 
     assert count(input_layer_norm=True) == count() + 2
@@ -98,7 +98,7 @@ def test_each_norm_is_there_only_when_asked_for():
 
 
 def test_input_norm_makes_the_scale_of_a_sample_irrelevant():
-    net = build(Body((6,), input_layer_norm=True), 4, 3)
+    net = build_body(Body((6,), input_layer_norm=True), 4, 3)
     params, x = noise(net), 10 * random(2, 3, 4)
     np.testing.assert_allclose(
         apply(net, params, (), x, FIRST)[1], apply(net, params, (), 3 * x + 5, FIRST)[1], rtol=1e-3, atol=1e-4
@@ -106,14 +106,14 @@ def test_input_norm_makes_the_scale_of_a_sample_irrelevant():
 
 
 def test_no_hidden_layer_is_a_linear_map():
-    net = build(Body(()), 4, 2)
+    net = build_body(Body(()), 4, 2)
     params, x = noise(net), random(2, 3, 4)
     expected = x @ params["head"]["kernel"] + params["head"]["bias"]
     np.testing.assert_allclose(apply(net, params, (), x, FIRST)[1], expected, rtol=1e-5)
 
 
 def test_log_std_is_a_parameter_that_no_input_changes(as_users_run):
-    net = build(Body((6,)), 4, 3, log_std=-1)
+    net = build_body(Body((6,)), 4, 3, log_std=-1)
     params, x = noise(net), random(2, 3, 4)
     assert initialise(net)["log_std"].dtype == jnp.float32  # a whole number is welcome, but integers do not learn
     np.testing.assert_array_equal(initialise(net)["log_std"], [-1, -1, -1])
@@ -132,4 +132,4 @@ def test_log_std_is_a_parameter_that_no_input_changes(as_users_run):
 )
 def test_impossible_bodies_are_refused(as_users_run, body, said):
     with pytest.raises(InputError, match=said):
-        build(Body(**body), 4, 2)
+        build_body(Body(**body), 4, 2)

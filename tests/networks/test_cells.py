@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.networks.body import Body, build
+from shoal.networks.body import Body, build_body
 from shoal.networks.net import Net, last_carry
 from shoal.networks.sharing import per_agent
 from support import recurrent_loops as loops
@@ -37,7 +37,7 @@ class Sequence(NamedTuple):
 @pytest.fixture(scope="module", params=STATES)
 def sequence(request: pytest.FixtureRequest) -> Sequence:
     cell = request.param
-    net, carry = build(Body((6,), recurrent=HIDDEN, cell=cell), F, 2), random(E, N, STATES[cell], seed=2)
+    net, carry = build_body(Body((6,), recurrent=HIDDEN, cell=cell), F, 2), random(E, N, STATES[cell], seed=2)
     params = noise(net)
     return Sequence(cell, net, params, carry, *apply(net, params, carry, X, FIRST))
 
@@ -87,7 +87,7 @@ def test_timesteps_may_stand_beside_environments(sequence):
 
 @pytest.mark.parametrize("cell", STATES)
 def test_layer_norm_also_follows_the_cell_but_stays_out_of_its_state(cell):
-    net, plain = (build(Body((), recurrent=HIDDEN, cell=cell, layer_norm=norm), F, 2) for norm in (True, False))
+    net, plain = (build_body(Body((), recurrent=HIDDEN, cell=cell, layer_norm=norm), F, 2) for norm in (True, False))
     params, carry = noise(net), random(E, N, STATES[cell], seed=2)
     after, y = apply(net, params, carry, X, FIRST)
     bare = {k: v for k, v in params.items() if k != "gru_norm"}

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
-from shoal.networks.body import build
+from shoal.networks.body import build_body
 from shoal.networks.inputs import InputPart, Layout, layout_of_agents, vector_layout
 from shoal.networks.layers import convolve, pooled
 from support.small_nets import apply, initialise, noise, random
@@ -77,7 +77,7 @@ BODY = Body(hidden=(5,), channels=(2, 3, 2))
 
 
 def test_images_are_convolved_and_vectors_follow():
-    net = build(BODY, MIXED + vector_layout(2, "id"), 4)
+    net = build_body(BODY, MIXED + vector_layout(2, "id"), 4)
     params, x = noise(net), random(2, 3, MIXED.width + 2)
     y = apply(net, params, (), x, FIRST)[1]
     for t, e in np.ndindex(2, 3):
@@ -90,7 +90,7 @@ def test_images_are_convolved_and_vectors_follow():
 
 def test_all_agents_images_go_through_one_network():
     """A critic of both agents has as many convolutions as an actor, and reads both images by them."""
-    net = build(BODY, layout_of_agents(MIXED, range(2)), 1)
+    net = build_body(BODY, layout_of_agents(MIXED, range(2)), 1)
     params, x = noise(net), random(2, 3, 2 * MIXED.width)
     assert len(params["encoder"]) == 1
     y = apply(net, params, (), x, FIRST)[1]
@@ -102,7 +102,7 @@ def test_all_agents_images_go_through_one_network():
 
 
 def test_impala_adds_two_residual_blocks_to_each_stage():
-    net = build(Body(hidden=(), channels=(2, 3), network="impala"), Layout((InputPart((5, 4, 1)),)), 2)
+    net = build_body(Body(hidden=(), channels=(2, 3), network="impala"), Layout((InputPart((5, 4, 1)),)), 2)
     params, x = noise(net), random(2, 3, 20)
     image = np.asarray(x[0, 1], np.float64).reshape(5, 4, 1)
     for first, *blocks in params["encoder"][0]:
@@ -117,7 +117,7 @@ def test_impala_adds_two_residual_blocks_to_each_stage():
 
 def test_kernels_are_orthogonal_and_steps_follow_the_size_of_the_image():
     def kernels(size):
-        net = build(Body(hidden=()), Layout((InputPart((size, size, 3)),)), 2)
+        net = build_body(Body(hidden=()), Layout((InputPart((size, size, 3)),)), 2)
         return initialise(net)["encoder"][0] if size == 7 else jax.eval_shape(net.init, jax.random.key(0))["encoder"][0]
 
     small = [layer["kernel"] for layer in kernels(7)]
@@ -129,9 +129,9 @@ def test_kernels_are_orthogonal_and_steps_follow_the_size_of_the_image():
 
 
 def test_without_images_auto_is_the_mlp_to_the_bit():
-    auto, mlp = build(Body((6,)), 4, 2), build(Body((6,), network="mlp"), 4, 2)
+    auto, mlp = build_body(Body((6,)), 4, 2), build_body(Body((6,), network="mlp"), 4, 2)
     jax.tree.map(np.testing.assert_array_equal, initialise(auto), initialise(mlp))
-    assert "encoder" not in build(BODY, vector_layout(9, "state"), 2).init(jax.random.key(0))
+    assert "encoder" not in build_body(BODY, vector_layout(9, "state"), 2).init(jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_without_images_auto_is_the_mlp_to_the_bit():
 def test_a_network_that_finds_nothing_to_read_is_refused(network, said):
     layout = Layout((InputPart((3,), name="speed"),))
     with pytest.raises(InputError, match=said):
-        build(Body(network=network), layout, 2)
+        build_body(Body(network=network), layout, 2)
 
 
 def test_parts_are_split_in_their_shapes():

@@ -6,14 +6,14 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
-from shoal.networks.body import build
+from shoal.networks.body import build_body
 from shoal.networks.inputs import InputPart, Layout, layout_of_agents, vector_layout
 from support.small_nets import apply, noise, random
 
 K, F = 5, 3
 LAYOUT = Layout((InputPart((K, F), name="enemies"), InputPart((4,), name="own"), InputPart((2, F), name="friends")))
 BODY = Body(hidden=(8,), network="entities", entity_blocks=2, entity_heads=2)
-NET = build(BODY, LAYOUT + vector_layout(2, "id"), 3)
+NET = build_body(BODY, LAYOUT + vector_layout(2, "id"), 3)
 PARAMS = noise(NET)
 X = np.array(random(2, 3, LAYOUT.width + 2))
 FIRST = np.zeros((2, 3), bool)
@@ -50,7 +50,7 @@ def test_absent_entities_change_nothing():
         return x
 
     few = Layout((InputPart((3, F), name="enemies"), *LAYOUT.parts[1:]))
-    net, x = build(BODY, few + vector_layout(2, "id"), 3), with_enemies(without)
+    net, x = build_body(BODY, few + vector_layout(2, "id"), 3), with_enemies(without)
     kept = x[..., : K * F].reshape(2, 3, K, F)[..., [0, 2, 3], :].reshape(2, 3, -1)
     kept = np.concatenate([kept, x[..., K * F :]], axis=-1)
     # The vectors of all agents and the embeddings come first in the layers' input, so widths are the same.
@@ -60,12 +60,12 @@ def test_absent_entities_change_nothing():
 
 def test_nobody_in_sight_is_finite():
     assert np.isfinite(output(np.zeros_like(X))).all()
-    alone = build(BODY, Layout((InputPart((K, F)),)), 3)
+    alone = build_body(BODY, Layout((InputPart((K, F)),)), 3)
     assert np.isfinite(apply(alone, noise(alone), (), jnp.zeros((2, 3, K * F)), FIRST)[1]).all()
 
 
 def test_a_critic_reads_each_agents_entities_by_the_same_layers():
-    both, one = build(BODY, layout_of_agents(LAYOUT, range(2)), 1), build(BODY, LAYOUT, 1)
+    both, one = build_body(BODY, layout_of_agents(LAYOUT, range(2)), 1), build_body(BODY, LAYOUT, 1)
     assert len(noise(both)["encoder"]["embed"]) == len(noise(one)["encoder"]["embed"]) == 2
     params, x = noise(both), np.array(random(2, 3, 2 * LAYOUT.width))
     y = apply(both, params, (), jnp.array(x), FIRST)[1]
@@ -80,4 +80,4 @@ def test_a_critic_reads_each_agents_entities_by_the_same_layers():
 
 def test_heads_divide_the_width():
     with pytest.raises(InputError, match="3 entity_heads do not divide the width of 8, that of the first hidden layer"):
-        build(Body(hidden=(8,), network="entities", entity_heads=3), LAYOUT, 3)
+        build_body(Body(hidden=(8,), network="entities", entity_heads=3), LAYOUT, 3)

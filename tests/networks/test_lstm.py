@@ -8,12 +8,12 @@ import pytest
 from shoal.errors import InputError
 from shoal.learning.config import AgentConfig, check_options
 from shoal.networks.architecture import Body
-from shoal.networks.body import build
+from shoal.networks.body import build_body
 from support import recurrent_loops as loops
 from support.small_nets import FAST, noise, random
 
 T, F, H = 6, 4, loops.HIDDEN
-NET = build(Body((), recurrent=H, cell="lstm"), F, 2)
+NET = build_body(Body((), recurrent=H, cell="lstm"), F, 2)
 PARAMS = noise(NET)
 
 
@@ -54,7 +54,7 @@ def test_its_gradient_is_that_of_the_loop():
 
 
 def test_memories_last_at_first():
-    bias = build(Body((), recurrent=3, cell="lstm"), 2, 1).init(jax.random.key(0))["lstm"]["input"]["bias"]
+    bias = build_body(Body((), recurrent=3, cell="lstm"), 2, 1).init(jax.random.key(0))["lstm"]["input"]["bias"]
     np.testing.assert_array_equal(bias, [0] * 3 + [1] * 3 + [0] * 6)
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.networks.body import Body, build
+from shoal.networks.body import Body, build_body
 from shoal.networks.net import of_outcomes
 from shoal.types import Step, Trajectory
 from support.small_nets import apply, noise, random
@@ -38,7 +38,7 @@ ENDS = {
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("recurrent", [None, H])
 def test_outcomes_have_the_values_of_a_net_that_reads_each(ends, recurrent):
-    net = build(Body((4,), recurrent=recurrent), F, 1)
+    net = build_body(Body((4,), recurrent=recurrent), F, 1)
     params, traj = noise(net), trajectory(jnp.asarray(ENDS[ends]))
     after, y = apply(net, params, net.initial_carry((E, N)), traj.step.obs, traj.step.first)
 

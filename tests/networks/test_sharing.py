@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import InputError
-from shoal.networks.body import Body, build
+from shoal.networks.body import Body, build_body
 from shoal.networks.sharing import for_team, per_agent, policy_of
 from shoal.types import Discrete, EnvSpec
 from support.small_nets import apply, initialise, noise, pick, random, stack
 
 N = 3
 SPEC = EnvSpec("toy", ("a", "b", "c"), (4, 4, 4), 2, Discrete(2), (2, 2, 2), (0, 1, 0), 5, True)
-NET = build(Body((5,)), 4, 2)
+NET = build_body(Body((5,)), 4, 2)
 X, FIRST = random(2, 3, N, 4), jnp.zeros((2, 3), bool)
 
 
@@ -69,7 +69,7 @@ def test_gradients_stay_within_a_policy_and_add_up_over_its_agents(index):
 
 
 def test_policies_start_apart():
-    kernel = initialise(per_agent(build(Body(()), 4, 2), (0, 1, 2)))["head"]["kernel"]
+    kernel = initialise(per_agent(build_body(Body(()), 4, 2), (0, 1, 2)))["head"]["kernel"]
     assert jnp.abs(kernel[0] - kernel[1]).min() > 0 and jnp.abs(kernel[1] - kernel[2]).min() > 0
 
 
@@ -97,5 +97,5 @@ def test_a_net_of_the_team_reads_one_input_and_keeps_a_policy_axis():
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, jax.eval_shape(net.init, jax.random.key(0)))
     y = apply(net, params, (), X[:, :, 0], FIRST)[1]
     np.testing.assert_allclose(y, apply(NET, noise(NET, 0), (), X[:, :, 0], FIRST)[1], rtol=1e-6)
-    gru = for_team(build(Body((5,), recurrent=6), 4, 2))
+    gru = for_team(build_body(Body((5,), recurrent=6), 4, 2))
     assert gru.initial_carry((3,)).shape == (3, 6)

@@ -10,7 +10,7 @@ import pytest
 import own_nets
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
-from shoal.networks.body import build
+from shoal.networks.body import build_body
 from shoal.networks.inputs import vector_layout
 from shoal.networks.sharing import per_agent
 from support.small_nets import apply, initialise, pick, random
@@ -21,7 +21,7 @@ FIRST[2, 1] = True
 
 
 def own(name, **options):
-    return build(Body(network=f"own_nets:{name}", **options), vector_layout(F), K)
+    return build_body(Body(network=f"own_nets:{name}", **options), vector_layout(F), K)
 
 
 def test_a_flax_module_is_applied_to_each_row():
@@ -51,7 +51,7 @@ def test_a_recurrent_module_remembers_and_forgets_under_every_sharing(index):
 
 
 def test_plain_functions_make_a_net_and_are_told_the_gain():
-    net = build(Body(network="own_nets:linear"), vector_layout(F), K, output_gain=0.01, log_std=-1.0)
+    net = build_body(Body(network="own_nets:linear"), vector_layout(F), K, output_gain=0.01, log_std=-1.0)
     params = initialise(net)
     kernel, bias = params["net"]
     assert 0 < np.abs(kernel).max() < 0.1 and params["log_std"].tolist() == [-1, -1]
@@ -102,10 +102,10 @@ def test_an_equinox_module_is_applied_to_each_row():
 )
 def test_what_is_no_network_is_refused_in_one_sentence(as_users_run, name, options, said):
     with pytest.raises(InputError, match=said) as caught:
-        build(Body(network=name, **options), vector_layout(F), K)
+        build_body(Body(network=name, **options), vector_layout(F), K)
     assert "\n" not in str(caught.value)
 
 
 def test_built_in_names_win():
     assert own_nets.NUMBER == 3  # the module is importable, and yet mlp is Shoal's
-    assert "layers" in initialise(build(Body((4,), network="mlp"), F, K))
+    assert "layers" in initialise(build_body(Body((4,), network="mlp"), F, K))

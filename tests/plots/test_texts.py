@@ -49,7 +49,7 @@ def test_a_summary_tells_what_was_reached(tmp_path: Path):
         for i in range(40):
             final = [90.0, -90.0, 0.0] if i < 38 else [1.0, 2.0, 3.0] if i < 39 else [1.0, None, 3.0]
             log.write({"step": 1000 * (i + 1), "return": final, "seconds": 1.5 * (i + 1)})
-    manifest.write(tmp_path, {})
+    manifest.write_run_json(tmp_path, {})
     lines = dict(line.split("  ", 1) for line in summary(tmp_path).splitlines())
     text = {name.strip(): value.strip() for name, value in lines.items()}
     assert text["final return"] == "2.0 [1.0, 3.0]  (range over 3 seeds; mean of the last 2 rows)"

@@ -80,7 +80,7 @@ def test_the_command_line_passes_on_what_is_said(shoal: Callable, monkeypatch: p
 
 
 def test_a_check_suggests_steps_by_speed_and_sizes_by_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suggestions, "spread", lambda envs, workers: 2)
+    monkeypatch.setattr(suggestions, "workers_for", lambda envs, workers: 2)
     spec = replace(faulty.SPEC, horizon=25)
     slow, fast = suggested_sizes("own:game", spec, 30.0), suggested_sizes("own:game", spec, 30_000.0)
     assert slow[0] == fast[0] and slow[0][1].startswith("--num-envs 8 --rollout-length 32 ")

@@ -6,7 +6,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.reporting.markup import Html, data_script, escaped, table, tag, with_code
+from shoal.reporting.page import Html, data_script, escaped, html_table, tag, with_code
 from support.parsed_html import EVIL, Parsed
 
 TEXT = st.text() | st.sampled_from(EVIL)
@@ -44,7 +44,7 @@ def test_backticks_mark_code() -> None:
 
 def test_a_table_has_heads_of_lines_and_columns() -> None:
     rows = [{"algorithm": "mappo", "score": "−1.50 [−2, −1]"}, {"algorithm": "a<b", "score": "missing", "more": "x"}]
-    text = table(rows, "Scores & more")
+    text = html_table(rows, "Scores & more")
     page = Parsed(text.encode())
     assert page.tables["Scores & more"] == [
         ["algorithm", "score", "more"],

@@ -14,12 +14,12 @@ import pytest
 import shoal
 from shoal.environments import registry
 from shoal.errors import InputError
-from shoal.reporting.replays import chosen_seeds, pack, replays, size_of
+from shoal.reporting.replays import chosen_seeds, document_bytes, pack, replays
 from shoal.runs import train as training
 from shoal.runs.load import learner_with_critic
 from shoal.runs.run import Run
 from shoal.system.files import dumps
-from shoal.training.episodes import SHOWN_KEY, record
+from shoal.training.episodes import SHOWN_KEY, record_episodes
 from shoal.training.trainer import Trainer
 from support.trained import untrained
 from support.unplayed_episodes import battle, long_battle, made_of, painted, talking
@@ -127,7 +127,7 @@ def test_the_document_holds_what_was_played(trained: Trained, document: dict[str
     """Against a recording of its own, with the critic that the trainer holds in memory."""
     one = jax.tree.map(lambda x: x[1], trained.trainer.state.learner._replace(optimiser=()))
     algorithm = trained.run._with_critic()
-    expected = record(trained.run.env, algorithm, one, jax.random.key(SHOWN_KEY), 2, decisions=True)
+    expected = record_episodes(trained.run.env, algorithm, one, jax.random.key(SHOWN_KEY), 2, decisions=True)
     for episode, told in zip(expected, document["runs"][0]["seeds"][1]["episodes"], strict=True):
         found, decisions = unpacked(told["packed"]), episode.decisions
         assert decisions is not None and decisions.keys() == found.keys() - {"rewards", "actions", "scene/x", "scene/y"}
@@ -226,11 +226,11 @@ def test_a_replay_keeps_its_budget_and_states_what_is_left_out(monkeypatch: pyte
     for budget, words in ((3_000_000, ""), (700_000, "rounded"), (120_000, "Observations are omitted")):
         found = replays([("long", run)], episodes=2, budget=budget)
         assert found is not None
-        sizes.append(size_of(found))
+        sizes.append(document_bytes(found))
         assert sizes[-1] <= budget and words in " ".join(found["notes"]) and found["runs"]
     assert sizes == sorted(sizes, reverse=True)
     short = replays([("long", run)], episodes=2, budget=20_000)
-    assert short is not None and size_of(short) <= 20_000
+    assert short is not None and document_bytes(short) <= 20_000
     kept = short["runs"][0]["seeds"][0]["episodes"]
     said = " ".join(short["notes"])
     assert len(kept) == 1 and "At most 1 episode of each seed" in said and "every" in said

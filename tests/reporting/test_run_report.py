@@ -13,7 +13,7 @@ from PIL import Image
 
 import shoal as library
 from shoal import cli
-from shoal.cli import running
+from shoal.cli import train
 from shoal.errors import GameError, InputError
 from shoal.options.flags import flags_of, override
 from shoal.presets import preset
@@ -184,13 +184,13 @@ def test_it_is_smaller_than_its_limit(tmp_path: Path, monkeypatch: pytest.Monkey
         return {"pad": "<" * (budget // 6 - 20 + more)}  # each is six bytes in the page
 
     monkeypatch.setattr(command, "played", played)
-    assert report(folder, episodes=5).size < page.MAX_BYTES and asked == [(5, page.REPLAYS)]
-    monkeypatch.setattr(page, "MAX_BYTES", 400_000)
+    assert report(folder, episodes=5).size < page.MAX_PAGE_BYTES and asked == [(5, page.REPLAYS)]
+    monkeypatch.setattr(page, "MAX_PAGE_BYTES", 400_000)
     assert 300_000 < report(folder).size < 400_000
     more = 200
     found = report(folder)
     assert "replay-data" not in found.data and "they would exceed its size limit" in found.text
-    monkeypatch.setattr(page, "MAX_BYTES", 50_000)
+    monkeypatch.setattr(page, "MAX_PAGE_BYTES", 50_000)
     with pytest.raises(InputError, match=r"more than the limit of 0 MB"):
         report(folder)
 
@@ -300,7 +300,7 @@ def test_a_failing_report_does_not_fail_the_command(
     monkeypatch.setattr(opened, "best_seed", lambda: 0, raising=False)
     monkeypatch.setattr(opened, "replay", lambda **_: Path("replay"), raising=False)
     monkeypatch.setattr(command, "played", broken)
-    running.draw_pictures(opened)
+    train.draw_pictures(opened)
     assert capsys.readouterr().out.splitlines()[-1] == "report        cannot be written: a fault of two lines"
     monkeypatch.undo()
     monkeypatch.setattr("shoal.storage.machine_speed.product_rate", lambda: 1e9)
@@ -322,7 +322,7 @@ def test_video_and_report_show_episodes_that_were_played_once(tmp_path: Path, mo
         return tmp_path / "report.html"
 
     monkeypatch.setattr(library, "report", report, raising=False)
-    running.draw_pictures(opened)
+    train.draw_pictures(opened)
     assert calls == [2] and shown == [document]  # two learners, in one call
     with Image.open(tmp_path / "replay.gif") as picture:
         assert getattr(picture, "n_frames", 1) > 1

@@ -11,13 +11,13 @@ import pytest
 
 import shoal as library
 from shoal.reporting import command
-from shoal.studies.record import Record, rounded, write
+from shoal.studies.record import Record, rounded_numbers, write_record
 from shoal.studies.results import markdown_page
 from shoal.studies.state import record_path
 from shoal.studies.study_file import read_study
 from support.parsed_html import EVIL, Parsed, check_harmless
 from support.run_folders import run
-from support.small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, toml, written
+from support.small_studies import GRID, SCORES, TABLES, cells_of, made_record, records_of, toml, write_study_file
 
 OVER = ["environment", "gamma"]
 
@@ -66,11 +66,11 @@ WON += "".join(figure(kind=kind, metric="won", scale="raw", over=OVER) for kind 
 
 def study(folder: Path, text: str = FILE, leave_out: int = 0, **changes: Any) -> tuple[Path, dict[str, Record]]:
     """A study file with records on the disk; ``changes`` concern the last of them."""
-    path = written(folder, text)
+    path = write_study_file(folder, text)
     cells = cells_of(path)
     records = records_of(cells, leave_out, **changes)
     for cell in cells[leave_out:]:
-        write(record_path(folder / "records" / "demo", cell), records[cell.name])
+        write_record(record_path(folder / "records" / "demo", cell), records[cell.name])
     return path, records
 
 
@@ -100,7 +100,7 @@ def test_every_table_of_the_markdown_page_is_there(tmp_path: Path) -> None:
 
 
 def test_commands_on_the_pages_find_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path / "studies")
+    path = write_study_file(tmp_path / "studies")
     said: dict[str, tuple] = {"outside": (tmp_path / "studies", "demo.toml"), "by name": (tmp_path, "demo")}
     for folder, word in said.values():
         monkeypatch.chdir(folder)
@@ -183,18 +183,18 @@ def test_at_most_four_runs_whose_folders_exist_are_played(tmp_path: Path, monkey
 
 
 def test_a_study_without_records_is_written(tmp_path: Path) -> None:
-    found = report(written(tmp_path, FILE))
+    found = report(write_study_file(tmp_path, FILE))
     assert "8 of 8 runs are missing." in found.text and found.data["chart-data"] == []
 
 
 def test_shares_are_shown_in_per_cent_everywhere(tmp_path: Path) -> None:
-    path = written(tmp_path, GRID + WON)
+    path = write_study_file(tmp_path, GRID + WON)
     for cell in cells_of(path):
-        one = made(cell, (0.0, 0.0))
+        one = made_record(cell, (0.0, 0.0))
         won = np.repeat([[0.25], [0.75]] if cell.algorithm == "mappo" else [[0.0], [0.5]], cell.evaluation.episodes, 1)
-        evaluation = one.evaluation | {"metrics": {"won": rounded(won)}}
+        evaluation = one.evaluation | {"metrics": {"won": rounded_numbers(won)}}
         curve = one.curve | {"won": [[0.0, 0.0], [0.25, 0.75]]}
-        write(record_path(tmp_path / "records" / "demo", cell), replace(one, evaluation=evaluation, curve=curve))
+        write_record(record_path(tmp_path / "records" / "demo", cell), replace(one, evaluation=evaluation, curve=curve))
     found = report(path)
     assert found.tables["Wins"][1] == ["mappo", "50 [25, 75]", "50 [25, 75]"]
     assert "Mean of the metric won, in per cent [" in found.text

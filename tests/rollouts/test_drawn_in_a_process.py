@@ -74,7 +74,7 @@ ALGORITHM = Algorithm(unused, lambda count: (), act, unused)
 
 def recorded(env: HostEnvironment) -> episodes.RecordedEpisode:
     learner = Learner((), (), (), (), jnp.int32(0))
-    return episodes.record(env, ALGORITHM, learner, jax.random.key(3), 1)[0]
+    return episodes.record_episodes(env, ALGORITHM, learner, jax.random.key(3), 1)[0]
 
 
 def drawn(env: HostEnvironment) -> None:

@@ -87,7 +87,7 @@ def naive(env: Environment, calls: tuple, key_init: Array, keys: list[Array]) ->
 def played(request: pytest.FixtureRequest) -> list[Played]:
     """Two seeds in one program, two rollouts in a row; and each seed by itself in plain Python."""
     env = getattr(toys, request.param)()
-    rollout = fused.make(env, E, T)
+    rollout = fused.make_rollout(env, E, T)
     keys = jax.random.split(jax.random.key(3), (S, 1 + ROUNDS))
     state = jax.jit(jax.vmap(lambda key: rollout.init(key, jnp.zeros(E, int))))(keys[:, 0])
     collect = jax.jit(jax.vmap(lambda s, k: rollout.collect(act, 1.0, s, k), axis_name=SEEDS))
@@ -178,7 +178,7 @@ def test_box_actions_are_clipped_on_their_way_and_stored_as_drawn(played: list[P
 
 def test_resetting_is_a_branch_also_over_seeds() -> None:
     """Otherwise every step of every environment would pay for a reset."""
-    rollout = fused.make(toys.busy(), E, 1)
+    rollout = fused.make_rollout(toys.busy(), E, 1)
     keys = jax.random.split(jax.random.key(0), 2)
     state = jax.eval_shape(jax.vmap(lambda key: rollout.init(key, jnp.zeros(E, int))), keys)
     collect = jax.vmap(lambda s, k: rollout.collect(act, 1.0, s, k), axis_name=SEEDS)
@@ -198,7 +198,7 @@ def test_a_recurrent_policy_starts_every_episode_anew() -> None:
     config = override(mappo.Config(), {"hidden": (8,), "recurrent": 4, "chunk_length": 1, "output_gain": 3.0})
     algorithm = mappo.make(env.spec, config, Scale(E, length, 1))
     learner = algorithm.init(jax.random.key(1))
-    rollout = fused.make(env, E, length, greedy=True)
+    rollout = fused.make_rollout(env, E, length, greedy=True)
 
     def play(key: Array) -> Trajectory:
         state = rollout.init(key, algorithm.initial_carry(E))

@@ -21,8 +21,7 @@ import counters
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.rollouts import fused
-from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.host import HostRollout, Parallelism
 from shoal.types import Step, Trajectory
 
 E, T = 6, 9
@@ -62,7 +61,7 @@ def collected(rollout: HostRollout, number: int = 0, how: Any = act) -> tuple[Tr
 def test_the_trajectory_is_the_devices(continuous: bool, workers: int) -> None:
     """Two rollouts of two seeds, episodes running on from one into the other: each half is one device's."""
     how = moving if continuous else act
-    device = fused.make(counters.device(continuous), E // 2, T)
+    device = fused.make_rollout(counters.device(continuous), E // 2, T)
     start, collect = jax.jit(device.init), jax.jit(partial(device.collect, how))
     with rolling(counters.hosted(continuous), workers, seeds=2) as (rollout, said):
         mine = [collected(rollout, number, how) for number in range(2)]

@@ -12,8 +12,7 @@ import pytest
 
 import counters
 from shoal.rollouts import fused
-from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.host import HostRollout, Parallelism
 from shoal.training.evaluation import first_episodes
 from shoal.types import EpisodeStats, Step, Trajectory
 
@@ -48,7 +47,7 @@ def collected(workers: int | None) -> Iterator[tuple[Trajectory, EpisodeStats]]:
     """Two rollouts of two seeds, episodes running on from one into the other; ``None`` is the device."""
     policies = jnp.zeros(SEEDS)
     if workers is None:
-        device = fused.make(counters.device(), E, T)
+        device = fused.make_rollout(counters.device(), E, T)
         collect = jax.jit(jax.vmap(partial(device.collect, act), axis_name=fused.SEEDS))
         state = jax.vmap(lambda key: device.init(key, ()))(keys(5))
         for number in range(2):

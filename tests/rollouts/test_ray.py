@@ -20,8 +20,8 @@ import counters
 import shoal
 from shoal.errors import GameError, InputError
 from shoal.rollouts import fused
-from shoal.rollouts.ray import Chunk, RayRollout, actors, connect, joined
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.host import Parallelism
+from shoal.rollouts.ray import Chunk, RayRollout, actors, connect, joined_chunks
 from shoal.runs import train as training
 from shoal.runs.train import trainer_of
 from shoal.training.feed import wanted
@@ -125,7 +125,7 @@ def test_chunks_are_the_devices_and_a_lost_node_takes_its_own(cluster: Any) -> N
         cluster.remove_node(next(node for node in cluster.list_all_nodes() if not node.head))
         after = [collect(2), collect(3)]
         remaining = {member.home for member in rollout.members}
-    device = fused.make(counters.device(), E // 2, T)
+    device = fused.make_rollout(counters.device(), E // 2, T)
     start, roll = jax.jit(device.init), jax.jit(partial(device.collect, algorithm.act))
     for seed, part in np.ndindex(2, 2):
         one = jax.tree.map(lambda x, seed=seed: x[seed], learner)
@@ -139,7 +139,7 @@ def test_chunks_are_the_devices_and_a_lost_node_takes_its_own(cluster: Any) -> N
             for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
                 assert (a.shape, a.dtype) == (b.shape, b.dtype)
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
-    whole, stats = joined(mine[1])
+    whole, stats = joined_chunks(mine[1])
     assert whole.action.shape == (2, T, E, 2) and (stats.episodes > 4).all()
     assert whole.carry[0].shape[:2] == (2, E) if isinstance(whole.carry, tuple) else whole.carry.shape[:2] == (2, E)
 

@@ -17,7 +17,7 @@ from shoal import cli
 from shoal.algorithms import mappo
 from shoal.environments import registry
 from shoal.errors import CheckpointError, InputError
-from shoal.options.convert import mapping, several
+from shoal.options.convert import items_of, mapping
 from shoal.runs import api
 from shoal.security import user_modules
 from shoal.storage import log
@@ -81,8 +81,10 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Own:
 def test_a_users_environment_trains_and_resumes(own: Own, tmp_path: Path) -> None:
     folder = trained.copied(own.folder, tmp_path / "run")
     run = shoal.resume(folder, progress=False, steps=60 * 128)
-    rows = log.read(folder)
-    assert run.finished and rows[:25] == log.read(own.folder) and [row["update"] for row in rows] == list(range(1, 61))
+    rows = log.read_log(folder)
+    assert (
+        run.finished and rows[:25] == log.read_log(own.folder) and [row["update"] for row in rows] == list(range(1, 61))
+    )
     assert np.mean(rows[-1]["return"]) > np.mean(rows[0]["return"]) + 2.0  # 35 updates more have taught it something
     assert run.env_options == {"width": 1.5} and run.settings.steps == 60 * 128
     assert len(list((folder / "tensorboard").iterdir())) == 2  # one of the first part, one of the second
@@ -100,7 +102,7 @@ def test_a_finished_run_has_its_files(own: Own) -> None:
     assert judged["low"] <= judged["mean"] <= judged["high"]
     won = judged["metrics"]["won"]
     assert won["mean"] == pytest.approx(np.mean(won["per_seed"])) and 0 <= won["mean"] <= 1 and won["episodes"] == 16
-    assert log.read(own.folder)[-1].keys() >= {"won", "apart", "return"}
+    assert log.read_log(own.folder)[-1].keys() >= {"won", "apart", "return"}
     assert len(list((own.folder / "tensorboard").iterdir())) == 1
 
 
@@ -287,11 +289,11 @@ def test_one_run_alone_is_a_list_of_one(own: Own, tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["ab", b"ab", bytearray(b"ab"), {"a": 1}, 3, None], ids=str)
 def test_a_value_that_is_no_list_or_mapping_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match="runs must be a list, not"):
-        several("runs", value, Path)
+        items_of("runs", value, Path)
     if not isinstance(value, dict | None):
         with pytest.raises(InputError, match="env must map names to values, such as"):
             mapping("env", value)
-    assert several("runs", ["ab"], Path) == ("ab",) and several("runs", "ab", str) == ("ab",)
+    assert items_of("runs", ["ab"], Path) == ("ab",) and items_of("runs", "ab", str) == ("ab",)
 
 
 def test_new_folders_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,9 @@ from shoal.config.resolve import configured
 from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import override
 from shoal.runs import init_from
-from shoal.runs.open import keep, open_run
+from shoal.runs.open import keep_run_json, open_run
 from shoal.runs.run import Run
 from shoal.runs.train import new_run, trainer_of
-from shoal.training import transfer
 from shoal.training.program import TrainState
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
@@ -51,13 +50,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np
     """An IPPO run of two seeds with noise for its learner, after one update; and its arrays by name."""
     run = run_of(tmp_path_factory.mktemp("source") / "run", "ippo", seeds=2)
     run.folder.mkdir()
-    keep(run)
+    keep_run_json(run)
     trainer, rng = trainer_of(run, False), np.random.default_rng(0)
     state = initial(trainer)
     learner = jax.tree.map(lambda x: jax.numpy.asarray(rng.random(x.shape), x.dtype), state.learner)
     trainer.state, trainer.at = state._replace(learner=learner), trainer.at._replace(update=1)
     trainer.save()
-    return run.folder, {name: np.asarray(x) for name, x in transfer.named(learner).items()}
+    return run.folder, {name: np.asarray(x) for name, x in init_from.arrays_by_name(learner).items()}
 
 
 def begun(run: Run, source: Path) -> tuple[Trainer, dict[str, np.ndarray]]:
@@ -70,14 +69,14 @@ def begun(run: Run, source: Path) -> tuple[Trainer, dict[str, np.ndarray]]:
     assert jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), state.learner) == jax.tree.map(
         lambda x: (x.shape, x.dtype, x.weak_type), template.learner
     )
-    return trainer, {name: np.asarray(x) for name, x in transfer.named(state.learner).items()}
+    return trainer, {name: np.asarray(x) for name, x in init_from.arrays_by_name(state.learner).items()}
 
 
 def test_numbers_come_from_the_checkpoint(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
     folder, values = source
     trainer, found = begun(run_of(tmp_path / "new", "ippo", seeds=3), folder)
     assert trainer.notes[-1] == f"Starts from {folder} (ippo in toys:busy, step 24): actor, critic, inputs, statistics."
-    account = json.loads((tmp_path / "new" / init_from.FILE).read_text(encoding="utf-8"))
+    account = json.loads((tmp_path / "new" / init_from.INIT_FROM_FILE).read_text(encoding="utf-8"))
     assert account["run"] == "ippo in toys:busy, step 24" and account["not_taken"] == {}
     assert "actor.layers.0.kernel" in account["taken"] and "inputs.obs" in account["taken"]
     taken = [name for name in values if "coefficients" not in name and name != "updates"]
@@ -108,7 +107,7 @@ def test_a_critic_of_another_shape_is_reported(source: tuple[Path, dict[str, np.
         line for line in said if line.startswith("There is no such array there: ") and "actor.layers.1.kernel" in line
     ]
     assert said[-1] == "Only one of the two runs normalises its inputs, so that networks read or give other numbers."
-    account = json.loads((tmp_path / "new" / init_from.FILE).read_text(encoding="utf-8"))
+    account = json.loads((tmp_path / "new" / init_from.INIT_FROM_FILE).read_text(encoding="utf-8"))
     assert len(account["taken"]) == 4 and len(account["not_taken"]) == 9 and account["account"] == said
     assert account["not_taken"]["critic.layers.0.kernel"]["reason"] == init_from.SHAPES
     assert account["not_taken"]["critic.layers.0.bias"]["reason"] == init_from.LAYER
@@ -122,8 +121,8 @@ def test_every_array_that_is_not_taken_has_a_reason() -> None:
         "policy/actor/layers/1/bias": ((4,), None),
         "statistics/value": ((1,), (1,)),
     }
-    given = transfer.Transfer({"policy/inputs/obs": "policy/inputs/obs"}, left, ("critic/head/bias",), (), 1, {})
-    found = init_from.parts_of(given)
+    given = init_from.Transfer({"policy/inputs/obs": "policy/inputs/obs"}, left, ("critic/head/bias",), (), 1, {})
+    found = init_from.parts_of_account(given)
     assert found["taken"] == ["inputs.obs"]
     assert {name: one["reason"] for name, one in found["not_taken"].items()} == {
         "actor.head.bias": init_from.LAYER,
@@ -174,14 +173,14 @@ def test_training_starts_there_and_a_killed_run_starts_there_again(
     for name in ("checkpoints", "policy", "tensorboard"):
         shutil.rmtree(again / name, ignore_errors=True)
     (again / "metrics.jsonl").unlink()
-    (again / init_from.FILE).unlink()
+    (again / init_from.INIT_FROM_FILE).unlink()
     resumed = library.resume(again, environment=toys.busy, progress=False)
     assert resumed.evaluation is not None and (resumed.evaluation.returns == earlier.returns).all()
-    assert (again / init_from.FILE).is_file()
+    assert (again / init_from.INIT_FROM_FILE).is_file()
     with pytest.raises(InputError, match="init_from cannot change"):
         library.resume(again, environment=toys.busy, init_from=str(folder))
     shutil.rmtree(again / "checkpoints")
-    monkeypatch.setattr("shoal.runs.open.recorded", lambda *_: None)  # as if a stranger had written it
+    monkeypatch.setattr("shoal.runs.open.own_record", lambda *_: None)  # as if a stranger had written it
     with pytest.raises(InputError, match="would start from"):
         library.resume(again, environment=toys.busy, progress=False)
 

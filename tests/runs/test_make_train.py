@@ -58,7 +58,7 @@ def assert_as_train(name: str, both: tuple[Any, Any], folder: Path) -> None:
     run = shoal.train(name, "toys:busy", folder=folder, progress=False, **FLAGS, **MORE[name], **flags)
     state, (metrics, _) = both
     assert_close(run._learner().policy, state.learner.policy)
-    logged = [row[LOSS[name]] for row in log.read(folder)]
+    logged = [row[LOSS[name]] for row in log.read_log(folder)]
     np.testing.assert_allclose(metrics[LOSS[name]].T, logged, rtol=1e-3, atol=1e-6)
 
 

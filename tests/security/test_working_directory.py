@@ -53,7 +53,7 @@ def test_a_mujoco_run_is_opened_and_drawn(here: Path) -> None:
     spec = Described("mappo", MUJOCO, {}, True, Settings(), algorithms.get("mappo").Config(), toys.coordination().spec)
     folder = here.parent / "run"
     folder.mkdir()
-    manifest.write(folder, spec.as_json())
+    manifest.write_run_json(folder, spec.as_json())
     (folder / "metrics.jsonl").write_text('{"step": 1, "return": [1.0]}\n{"step": 2, "return": [1.5]}\n', "utf-8")
     program = f"""if True:
         import sys

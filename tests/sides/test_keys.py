@@ -75,7 +75,7 @@ def test_each_side_has_keys_of_its_own() -> None:
     module = ModuleType("drawing")
     module.make = lambda spec, config, scale: drawing()  # type: ignore[attr-defined]
     config = SimpleNamespace(sides=(1, 2, 1), side1=None, side2=None)
-    both = sides.make(("drawing", "drawing"), (module, module), SPEC, config, Scale(2, 1, 1))
+    both = sides.make_sides(("drawing", "drawing"), (module, module), SPEC, config, Scale(2, 1, 1))
     learner = both.init(KEY)
     assert len({int(x) for x in learner.policy}) == 2
     now, carry = steps(2), both.initial_carry(2)

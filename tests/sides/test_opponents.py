@@ -19,8 +19,7 @@ from shoal.runs import open as opening
 from shoal.runs.load import past_selves
 from shoal.runs.run import Run
 from shoal.sides import frozen_policies
-from shoal.sides.frozen_policies import FrozenPolicies
-from shoal.sides.opponent_options import OpponentOptions
+from shoal.sides.frozen_policies import FrozenPolicies, OpponentOptions
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import PRESENT, PastStatistics, against_past, put
 from shoal.training.settings import Settings

@@ -10,7 +10,7 @@ import shoal
 from shoal.config.resolve import configured
 from shoal.runs.build import opponents_in
 from shoal.runs.train import new_run
-from shoal.sides.opponent_options import PAST
+from shoal.sides.frozen_policies import PAST
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

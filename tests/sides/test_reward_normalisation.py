@@ -12,7 +12,7 @@ import pytest
 
 import toys
 from shoal.equations import normalise, targets
-from shoal.sides.reward_normalisation import RETURN, normalise_rewards, spread
+from shoal.sides.reward_normalisation import RETURN, normalise_rewards, return_deviation
 from shoal.types import Algorithm, Learner, Step, Trajectory
 
 SPEC = toys.busy().spec
@@ -83,9 +83,11 @@ def test_small_rewards_are_scaled_as_large_ones(scale: float) -> None:
     """By ``normalise_rewards`` and by ``reward_norm``; rewards that are all 0 stay 0."""
     reward = jnp.float32(scale * (1 + np.random.default_rng(0).normal(size=4000)))
     stats = normalise.update(normalise.init(()), reward, beta=None)
-    np.testing.assert_allclose(spread(stats), reward.std(), rtol=1e-3)
+    np.testing.assert_allclose(return_deviation(stats), reward.std(), rtol=1e-3)
     np.testing.assert_allclose(targets.normalise_reward("standardise", stats, reward).std(), 1.0, rtol=1e-3)
     by_deviation = targets.normalise_reward("scale", stats, reward)
     np.testing.assert_allclose(targets.unscaled(stats, by_deviation), reward, rtol=1e-5)
     none = cast(normalise.Running, targets.update_reward_stats(normalise.init(()), jnp.zeros(5), jnp.ones(5, bool)))
-    assert not targets.normalise_reward("standardise", none, jnp.zeros(5)).any() and spread(none) == pytest.approx(1e-4)
+    assert not targets.normalise_reward("standardise", none, jnp.zeros(5)).any() and return_deviation(
+        none
+    ) == pytest.approx(1e-4)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shoal.statistics import ratings
-from shoal.statistics.ratings import elo
+from shoal.statistics import comparison
+from shoal.statistics.comparison import elo
 
 
 def test_ratings_that_made_the_scores_are_found() -> None:
@@ -22,7 +22,7 @@ def test_the_rating_of_an_entry_that_wins_every_game_is_finite() -> None:
 
 
 def test_entries_without_games_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ratings, "DRAWS", 1e-6)
+    monkeypatch.setattr(comparison, "DRAWS", 1e-6)
     games = np.array([[0.0, 10.0], [10.0, 0.0]])
     found, side = elo(np.array([[np.nan, 0.25], [0.75, np.nan]]), games)
     assert found[1] == pytest.approx(400 * np.log10(3), rel=1e-3) and side == pytest.approx(0, abs=1e-3)

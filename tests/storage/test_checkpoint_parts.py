@@ -10,7 +10,7 @@ import pytest
 
 from shoal.storage import checkpoint
 from shoal.storage.checkpoint import Checkpoints
-from shoal.system.files import digests
+from shoal.system.files import file_digests
 
 STATE = {
     "a": jnp.arange(6.0),
@@ -56,5 +56,5 @@ def test_a_checkpoint_from_before_there_were_parts_is_read(tmp_path: Path) -> No
     index = json.loads((folder / "index.json").read_text())
     assert index.pop("parts") == {"arrays": [0, 5]}
     (folder / "index.json").write_text(json.dumps(index))
-    (folder / "sha256.json").write_text(json.dumps(digests(folder, but="sha256.json")))
+    (folder / "sha256.json").write_text(json.dumps(file_digests(folder, but="sha256.json")))
     assert_same(restored(tmp_path))

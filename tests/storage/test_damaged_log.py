@@ -16,7 +16,7 @@ from shoal.plots.texts import summary
 from shoal.storage import log as log_rows
 from shoal.storage import log as logs
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.log import FILE, Log, read
+from shoal.storage.log import LOG_FILE, Log, read_log
 
 LINES = [
     f'{{"step": {step}, "return": [{step / 8}, {step / 3:.3f}], "loss": "NaN"}}\n'.encode()
@@ -52,7 +52,7 @@ DAMAGE: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 
 
 def checkpoint(folder: Path) -> None:
-    Checkpoints(folder / "checkpoints").save(1, {"x": np.zeros(2)}, {}, {FILE: KEPT})
+    Checkpoints(folder / "checkpoints").save(1, {"x": np.zeros(2)}, {}, {LOG_FILE: KEPT})
 
 
 def values(lines: list[bytes]) -> list[dict[str, Any]]:
@@ -66,31 +66,31 @@ def plain(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", DAMAGE)
 def test_readers_skip_damaged_lines(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that the checkpoint keeps are all there, and those after it as far as they survived."""
-    monkeypatch.setattr(log_rows, "LONGEST", 3000)
+    monkeypatch.setattr(log_rows, "MAX_LINE_BYTES", 3000)
     checkpoint(tmp_path)
     lines = DAMAGE[name](LINES)
-    (tmp_path / FILE).write_bytes(b"".join(lines))
+    (tmp_path / LOG_FILE).write_bytes(b"".join(lines))
     said: list[str] = []
-    found = plain(read(tmp_path, warn=said.append))
+    found = plain(read_log(tmp_path, warn=said.append))
     survived = [line for line in LINES[4:] if line in lines]
     assert found == values(LINES[:4] + survived) and len(survived) == (2 if len(lines) > 2 else 0)
-    assert len(said) == 1 and said[0].startswith(f"{FILE} of {tmp_path.name!r} is damaged: ")
+    assert len(said) == 1 and said[0].startswith(f"{LOG_FILE} of {tmp_path.name!r} is damaged: ")
     summary(tmp_path)
     assert curves.series(tmp_path, "return")[0].tolist() == [row["step"] for row in found]
-    assert (tmp_path / FILE).read_bytes() == b"".join(lines), "reading changes nothing"
+    assert (tmp_path / LOG_FILE).read_bytes() == b"".join(lines), "reading changes nothing"
 
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_resumed_run_mends_the_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_rows, "LONGEST", 3000)
-    (tmp_path / FILE).write_bytes(b"".join(DAMAGE[name](LINES)))
+    monkeypatch.setattr(log_rows, "MAX_LINE_BYTES", 3000)
+    (tmp_path / LOG_FILE).write_bytes(b"".join(DAMAGE[name](LINES)))
     said: list[str] = []
     with Log(tmp_path, tensorboard=False, warn=said.append) as log:
         log.resume(40, KEPT, 4)
-        assert (tmp_path / FILE).read_bytes() == KEPT
-        assert len(said) == 1 and said[0].startswith(f"{FILE} is damaged: ")
+        assert (tmp_path / LOG_FILE).read_bytes() == KEPT
+        assert len(said) == 1 and said[0].startswith(f"{LOG_FILE} is damaged: ")
         log.write({"step": 50})
-        assert log.kept() == KEPT + b'{"step": 50}\n' == (tmp_path / FILE).read_bytes() and log.count == 5
+        assert log.kept() == KEPT + b'{"step": 50}\n' == (tmp_path / LOG_FILE).read_bytes() and log.count == 5
     assert len(said) == 1
 
 
@@ -98,10 +98,10 @@ def test_damaged_lines_are_counted(tmp_path: Path) -> None:
     checkpoint(tmp_path)
 
     def said(lines: list[bytes]) -> str:
-        (tmp_path / FILE).write_bytes(b"".join(lines))
+        (tmp_path / LOG_FILE).write_bytes(b"".join(lines))
         told: list[str] = []
-        read(tmp_path, warn=told.append)
-        return "".join(told).removeprefix(f"{FILE} of {tmp_path.name!r} is damaged: ")
+        read_log(tmp_path, warn=told.append)
+        return "".join(told).removeprefix(f"{LOG_FILE} of {tmp_path.name!r} is damaged: ")
 
     assert said(LINES) == said(LINES[:4]) == said([*LINES, b'{"step": 7']) == ""
     assert said(LINES[1:]) == "1 row is restored."
@@ -111,24 +111,24 @@ def test_damaged_lines_are_counted(tmp_path: Path) -> None:
 
 
 def test_rows_after_the_checkpoint_are_dropped_without_a_warning(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"".join(LINES) + b'{"step": 7')
+    (tmp_path / LOG_FILE).write_bytes(b"".join(LINES) + b'{"step": 7')
     Log(tmp_path, warn=pytest.fail).resume(40, KEPT, 4)
-    assert (tmp_path / FILE).read_bytes() == KEPT
+    assert (tmp_path / LOG_FILE).read_bytes() == KEPT
 
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_valid_rows_are_kept_without_a_checkpoint(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with one that was written before checkpoints kept rows."""
-    monkeypatch.setattr(log_rows, "LONGEST", 3000)
+    monkeypatch.setattr(log_rows, "MAX_LINE_BYTES", 3000)
     lines = DAMAGE[name](LINES)
-    (tmp_path / FILE).write_bytes(b"".join(lines))
-    found = read(tmp_path, warn=lambda sentence: None)
+    (tmp_path / LOG_FILE).write_bytes(b"".join(lines))
+    found = read_log(tmp_path, warn=lambda sentence: None)
     steps = [row["step"] for row in found]
     assert steps == sorted(set(steps))
     there = {json.loads(line)["step"] for line in LINES if line in lines}
     assert len(there - set(steps)) <= (name in ("another order", "two rows on one line")) and set(steps) <= there | {20}
     Log(tmp_path, warn=lambda sentence: None).resume(40)
-    assert [row["step"] for row in read(tmp_path, warn=pytest.fail)] == [step for step in steps if step <= 40]
+    assert [row["step"] for row in read_log(tmp_path, warn=pytest.fail)] == [step for step in steps if step <= 40]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -145,13 +145,13 @@ def test_any_bytes_at_all(tmp_path: Path, edits: list[tuple[int, int, bytes]]) -
     folder = tmp_path / "run"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    (folder / FILE).write_bytes(data)
-    steps = [row["step"] for row in read(folder, warn=lambda sentence: None)]
+    (folder / LOG_FILE).write_bytes(data)
+    steps = [row["step"] for row in read_log(folder, warn=lambda sentence: None)]
     assert steps == sorted(set(steps))
     log = Log(folder, tensorboard=False, warn=lambda sentence: None)
     log.resume(40, KEPT, 4)
-    assert (folder / FILE).read_bytes() == KEPT and log.count == 4
-    assert plain(read(folder, warn=pytest.fail)) == values(LINES[:4])
+    assert (folder / LOG_FILE).read_bytes() == KEPT and log.count == 4
+    assert plain(read_log(folder, warn=pytest.fail)) == values(LINES[:4])
 
 
 def test_a_step_that_is_wrong_takes_no_others_along(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_step_that_is_wrong_takes_no_others_along(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for _ in range(40):
         steps = rng.integers(0, 12, rng.integers(0, 9)).tolist()
-        found = log_rows.parse([f'{{"step": {step}}}\n'.encode() for step in steps])
+        found = log_rows.parse_row([f'{{"step": {step}}}\n'.encode() for step in steps])
         parts = [[s for i, s in enumerate(steps) if mask >> i & 1] for mask in range(2 ** len(steps))]
         longest = max(len(part) for part in parts if part == sorted(set(part)))
         got = [row.step for row in found.rows]
@@ -169,16 +169,16 @@ def test_a_step_that_is_wrong_takes_no_others_along(tmp_path: Path) -> None:
 
 def test_a_log_that_is_not_a_file_counts_as_missing(tmp_path: Path) -> None:
     checkpoint(tmp_path)
-    (tmp_path / FILE).mkdir()
+    (tmp_path / LOG_FILE).mkdir()
     said: list[str] = []
-    assert plain(read(tmp_path, warn=said.append)) == values(LINES[:4]) and len(said) == 1
+    assert plain(read_log(tmp_path, warn=said.append)) == values(LINES[:4]) and len(said) == 1
 
 
-@pytest.mark.parametrize("damage", ["arrays", FILE, "sha256.json", "folder"])
+@pytest.mark.parametrize("damage", ["arrays", LOG_FILE, "sha256.json", "folder"])
 def test_a_checkpoint_that_is_damaged_itself(damage: str, tmp_path: Path) -> None:
     """Its rows are used as long as they are sound; an earlier one's are after that."""
     checkpoint(tmp_path)
-    Checkpoints(tmp_path / "checkpoints").save(2, {"x": np.zeros(2)}, {}, {FILE: b"".join(LINES[:5])})
+    Checkpoints(tmp_path / "checkpoints").save(2, {"x": np.zeros(2)}, {}, {LOG_FILE: b"".join(LINES[:5])})
     step = tmp_path / "checkpoints" / "2"
     if damage == "arrays":
         shutil.rmtree(step / "arrays")
@@ -186,7 +186,7 @@ def test_a_checkpoint_that_is_damaged_itself(damage: str, tmp_path: Path) -> Non
         shutil.rmtree(step)
     else:
         (step / damage).write_bytes(b"{}\n")
-    found = read(tmp_path, warn=lambda sentence: None)
+    found = read_log(tmp_path, warn=lambda sentence: None)
     assert plain(found) == values(LINES[: 5 if damage == "arrays" else 4])
 
 
@@ -195,34 +195,34 @@ def test_a_file_that_is_changed_while_the_run_writes(tmp_path: Path) -> None:
     log = Log(tmp_path, tensorboard=False, warn=said.append)
     for step in (10, 20):
         log.write({"step": step})
-    (tmp_path / FILE).unlink()
+    (tmp_path / LOG_FILE).unlink()
     log.write({"step": 30})
-    assert (tmp_path / FILE).read_bytes() == b'{"step": 10}\n{"step": 20}\n{"step": 30}\n'
-    with (tmp_path / FILE).open("a") as file:
+    assert (tmp_path / LOG_FILE).read_bytes() == b'{"step": 10}\n{"step": 20}\n{"step": 30}\n'
+    with (tmp_path / LOG_FILE).open("a") as file:
         file.write("from elsewhere\n")
     log.repair()
-    assert [row["step"] for row in read(tmp_path, warn=pytest.fail)] == [10, 20, 30]
+    assert [row["step"] for row in read_log(tmp_path, warn=pytest.fail)] == [10, 20, 30]
     assert said == [
-        f"{FILE} is damaged: 2 rows are restored.",
-        f"{FILE} is damaged: 1 line is left out.",
+        f"{LOG_FILE} is damaged: 2 rows are restored.",
+        f"{LOG_FILE} is damaged: 1 line is left out.",
     ]
 
 
 def test_more_rows_than_a_checkpoint_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are kept; older ones are what the file still has, and what it lacks is said."""
-    monkeypatch.setattr(logs, "KEPT", 40)
+    monkeypatch.setattr(logs, "MAX_KEPT_BYTES", 40)
     said: list[str] = []
     log = Log(tmp_path, tensorboard=False, warn=said.append)
     for step in range(10, 90, 10):
         log.write({"step": step})
     kept = log.kept()
     assert kept == b'{"step": 60}\n{"step": 70}\n{"step": 80}\n' and log.count == 8
-    lines = (tmp_path / FILE).read_bytes().splitlines(keepends=True)
-    (tmp_path / FILE).write_bytes(b"".join([lines[0], b"x\n", *lines[3:6]]))
+    lines = (tmp_path / LOG_FILE).read_bytes().splitlines(keepends=True)
+    (tmp_path / LOG_FILE).write_bytes(b"".join([lines[0], b"x\n", *lines[3:6]]))
     again = Log(tmp_path, tensorboard=False, warn=said.append)
     again.resume(80, kept, 8)
-    assert [row["step"] for row in read(tmp_path)] == [10, 40, 50, 60, 70, 80]
+    assert [row["step"] for row in read_log(tmp_path)] == [10, 40, 50, 60, 70, 80]
     assert said == [
-        f"{FILE} is damaged: 2 rows are restored and 1 line is left out.",
-        f"2 of 8 rows of {FILE} are missing, also in the checkpoint.",
+        f"{LOG_FILE} is damaged: 2 rows are restored and 1 line is left out.",
+        f"2 of 8 rows of {LOG_FILE} are missing, also in the checkpoint.",
     ]

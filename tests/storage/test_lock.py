@@ -13,7 +13,7 @@ import pytest
 
 from shoal.errors import FolderError, FolderTakenError, WriteError
 from shoal.storage import lock as locks
-from shoal.storage.lock import FILE, hold
+from shoal.storage.lock import LOCK_FILE, hold
 
 HOLDS = """
 import os, subprocess, sys, time
@@ -122,11 +122,11 @@ def test_a_replaced_folder_is_detected(how: str, tmp_path: Path) -> None:
         elif how in ("moved", "replaced"):
             folder.rename(tmp_path / "elsewhere")
         else:
-            (folder / FILE).unlink()
+            (folder / LOCK_FILE).unlink()
         if how == "replaced":
             shutil.copytree(tmp_path / "elsewhere", folder)
         if how == "lock replaced":
-            (folder / FILE).touch()
+            (folder / LOCK_FILE).touch()
         with pytest.raises(FolderError, match=r"'.*run' was deleted, moved or replaced .* writes nothing more\.$"):
             lock.check()
     assert (folder / "run.json").exists() == (how not in ("deleted", "moved"))
@@ -178,7 +178,7 @@ def test_a_folder_that_cannot_be_locked_is_one_sentence(how: str, tmp_path: Path
     folder = tmp_path / "run"
     if how == "a link":  # would make a file elsewhere
         folder.mkdir()
-        (folder / FILE).symlink_to(tmp_path / "elsewhere")
+        (folder / LOCK_FILE).symlink_to(tmp_path / "elsewhere")
     else:
         folder.touch()
     with pytest.raises(WriteError, match=r"cannot be written: "), hold(folder):

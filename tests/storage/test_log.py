@@ -14,7 +14,7 @@ from tensorboardX.proto import event_pb2
 from tensorboardX.record_writer import masked_crc32c
 
 from shoal.errors import InputError
-from shoal.storage.log import FILE, Log, read
+from shoal.storage.log import LOG_FILE, Log, read_log
 
 
 def events(folder: Path) -> list[Any]:
@@ -45,7 +45,7 @@ def test_rows_come_back_whatever_their_numbers(tmp_path: Path):
     assert first == rows[0]
     assert second == {"step": 200, "return": [1.0, 3.0], "entropy": 0.5, "flag": True}
     assert math.isnan(third["return"][0]) and third["return"][1] == math.inf and third["loss"] == -math.inf
-    lines = (tmp_path / FILE).read_text().splitlines()
+    lines = (tmp_path / LOG_FILE).read_text().splitlines()
 
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is not JSON")
@@ -56,55 +56,55 @@ def test_rows_come_back_whatever_their_numbers(tmp_path: Path):
 def test_a_row_is_on_file_as_soon_as_it_is_written(tmp_path: Path):
     with Log(tmp_path, tensorboard=False) as log:
         log.write({"step": 1})
-        assert read(tmp_path) == [{"step": 1}]
+        assert read_log(tmp_path) == [{"step": 1}]
     assert not (tmp_path / "tensorboard").exists()
-    assert read(tmp_path / "nowhere") == []
+    assert read_log(tmp_path / "nowhere") == []
 
 
 @pytest.mark.parametrize("row", [{"return": 1.0}, {"step": 1.5}, {"step": "1"}, {"step": None}])
 def test_every_row_needs_a_step(tmp_path: Path, row: dict[str, Any]):
     with Log(tmp_path) as log, pytest.raises(InputError, match="integer 'step'"):
         log.write(row)
-    assert read(tmp_path) == []
+    assert read_log(tmp_path) == []
 
 
 def test_a_value_without_json_form_is_named(tmp_path: Path):
     with Log(tmp_path) as log, pytest.raises(InputError, match=r"row\.bad\[1\] is a object"):
         log.write({"step": 1, "bad": [1, object()]})
-    assert read(tmp_path) == []
+    assert read_log(tmp_path) == []
 
 
 def test_a_half_written_line_is_left_out_and_then_dropped(tmp_path: Path):
     with Log(tmp_path) as log:
         log.write({"step": 1})
         log.write({"step": 2})
-    with (tmp_path / FILE).open("a") as file:
+    with (tmp_path / LOG_FILE).open("a") as file:
         file.write('{"step": 3, "retu')
-    assert [row["step"] for row in read(tmp_path, warn=pytest.fail)] == [1, 2]
+    assert [row["step"] for row in read_log(tmp_path, warn=pytest.fail)] == [1, 2]
     with Log(tmp_path, warn=pytest.fail) as log:
         log.resume(2)
         log.write({"step": 3})
-    assert [row["step"] for row in read(tmp_path)] == [1, 2, 3]
+    assert [row["step"] for row in read_log(tmp_path)] == [1, 2, 3]
 
 
 def test_a_log_that_is_one_half_line_starts_anew(tmp_path: Path):
-    (tmp_path / FILE).write_text('{"st')
+    (tmp_path / LOG_FILE).write_text('{"st')
     with Log(tmp_path, tensorboard=False) as log:
         log.resume(0)
         log.write({"step": 1})
-    assert (tmp_path / FILE).read_text() == '{"step": 1}\n'
+    assert (tmp_path / LOG_FILE).read_text() == '{"step": 1}\n'
 
 
 def test_resuming_drops_what_came_after_the_checkpoint(tmp_path: Path):
     with Log(tmp_path) as log:
         for step in (10, 20, 30, 40):
             log.write({"step": step, "return": math.nan if step == 10 else float(step)})
-        with (tmp_path / FILE).open("a") as file:
+        with (tmp_path / LOG_FILE).open("a") as file:
             file.write('{"step": 5')
         log.resume(20)
-        assert [row["step"] for row in read(tmp_path)] == [10, 20]
+        assert [row["step"] for row in read_log(tmp_path)] == [10, 20]
         log.write({"step": 30, "return": -1.0})
-    rows = read(tmp_path)
+    rows = read_log(tmp_path)
     assert [row["step"] for row in rows] == [10, 20, 30]
     assert math.isnan(rows[0]["return"]) and rows[2]["return"] == -1.0
     starts = [event for event in events(tmp_path) if event.HasField("session_log")]

@@ -23,20 +23,20 @@ class Config:
 
 
 def test_the_manifest_has_versions_and_hardware():
-    found = manifest.describe()
+    found = manifest.describe_machine()
     assert found["versions"]["python"] == platform.python_version()
     assert found["versions"]["jax"] == version("jax") and found["versions"]["shoal"] == version("shoal")
     assert set(found["versions"]) == {"python", "shoal", "jax", "jaxlib", "flax", "optax", "numpy"}
-    robots = manifest.describe("mamujoco/Ant-4x2")["versions"]
+    robots = manifest.describe_machine("mamujoco/Ant-4x2")["versions"]
     assert robots.items() > found["versions"].items() and robots["mujoco"] == version("mujoco")
-    assert manifest.describe("gymnasium:Ant-v5")["versions"]["gymnasium"] == version("gymnasium")
+    assert manifest.describe_machine("gymnasium:Ant-v5")["versions"]["gymnasium"] == version("gymnasium")
     hardware = found["hardware"]
     assert hardware["processor"] and hardware["cores"] >= 1 and hardware["memory_gib"] > 0
     assert hardware["devices"] == [{"platform": "cpu", "kind": jax.devices()[0].device_kind, "count": 2}]
 
 
 def test_the_commit_is_shoals_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    commit = manifest.describe()["commit"]
+    commit = manifest.describe_machine()["commit"]
     if commit is not None:  # None where Shoal is installed rather than checked out
         assert len(commit.removesuffix("+")) == 40
     inside = tmp_path / "site-packages" / "shoal" / "storage"  # somebody else's repository around an installed Shoal
@@ -44,13 +44,13 @@ def test_the_commit_is_shoals_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(manifest, "__file__", str(inside / "manifest.py"))
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("asked somebody else's repository"))
-    assert manifest.describe()["commit"] is None
+    assert manifest.describe_machine()["commit"] is None
 
 
 def test_the_configuration_comes_back(tmp_path: Path):
     config = {"algorithm": Config(), "seeds": 8, "clip": math.inf, "none": None, "name": "Ünicode", "path": Path("a/b")}
-    manifest.write(tmp_path, config)
-    found = manifest.read(tmp_path)
+    manifest.write_run_json(tmp_path, config)
+    found = manifest.read_run_json(tmp_path)
     assert found["config"] == {
         "algorithm": {"lr": 5e-4, "layers": [64, 64]},
         "seeds": 8,
@@ -63,34 +63,34 @@ def test_the_configuration_comes_back(tmp_path: Path):
 
 
 def test_the_manifest_has_no_private_data(tmp_path: Path):
-    manifest.write(tmp_path, {})
-    text = (tmp_path / manifest.FILE).read_text()
+    manifest.write_run_json(tmp_path, {})
+    text = (tmp_path / manifest.RUN_JSON).read_text()
     for private in (platform.node(), str(Path.home()), str(tmp_path), str(Path.cwd())):
         assert len(private) < 3 or private not in text
     assert f'"{getpass.getuser()}"' not in text
 
 
 def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    manifest.write(tmp_path, {"version": "old"})
+    manifest.write_run_json(tmp_path, {"version": "old"})
 
     def crash(path: Path) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(files, "sync", crash)
     with pytest.raises(KeyboardInterrupt):
-        manifest.write(tmp_path, {"version": "new"})
-    assert manifest.read(tmp_path)["config"] == {"version": "old"}
+        manifest.write_run_json(tmp_path, {"version": "new"})
+    assert manifest.read_run_json(tmp_path)["config"] == {"version": "old"}
 
 
 def test_errors_are_one_sentence(tmp_path: Path):
     with pytest.raises(InputError, match=r"There is no run.json in .*not the folder of a run"):
-        manifest.read(tmp_path)
+        manifest.read_run_json(tmp_path)
     with pytest.raises(InputError, match=r"run\.config\.make is a function"):
-        manifest.write(tmp_path, {"make": lambda: None})
+        manifest.write_run_json(tmp_path, {"make": lambda: None})
     for text, sentence in (
         ("{", "cannot be read as JSON"),
-        (json.dumps({"format": manifest.FORMAT}), "contains no configuration"),
+        (json.dumps({"format": manifest.RUN_FORMAT}), "contains no configuration"),
     ):
-        (tmp_path / manifest.FILE).write_text(text)
+        (tmp_path / manifest.RUN_JSON).write_text(text)
         with pytest.raises(InputError, match=sentence):
-            manifest.read(tmp_path)
+            manifest.read_run_json(tmp_path)

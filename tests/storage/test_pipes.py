@@ -75,8 +75,8 @@ def test_results_for_marl_eval(tmp_path: Path) -> None:
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    manifest.FILE: lambda path: manifest.read(path.parent),
-    "config.toml": config_files.read,
+    manifest.RUN_JSON: lambda path: manifest.read_run_json(path.parent),
+    "config.toml": config_files.read_config,
     "study.toml": study_file.read_study,
 }
 
@@ -89,8 +89,8 @@ def test_a_pipe_is_not_read(name: str, tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_a_pipe_has_no_rows(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / log.FILE)
-    assert log.read(tmp_path, lambda _: None) == []
+    os.mkfifo(tmp_path / log.LOG_FILE)
+    assert log.read_log(tmp_path, lambda _: None) == []
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
@@ -104,7 +104,7 @@ def test_a_checkpoint_with_something_else_is_damaged(kind: str, tmp_path: Path) 
     else:
         (tmp_path / "1" / "arrays").symlink_to(tmp_path)
     with pytest.raises(OSError, match="arrays is neither a file nor a folder"):
-        files.digests(tmp_path / "1")
+        files.file_digests(tmp_path / "1")
     with pytest.raises(InputError, match="that is not damaged"):
         step_folders.newest_sound(tmp_path, None, found.append)
     assert len(found) == 1

@@ -28,7 +28,7 @@ def test_a_run_folder_holds_no_pickle_and_nothing_private(tmp_path: Path, monkey
     Checkpoints(tmp_path / "checkpoints").save(
         1, {"x": jnp.ones((3, 4)), "key": jax.random.key(0), "n": np.array(1)}, {}
     )
-    manifest.write(tmp_path, {"algorithm": "mappo"})
+    manifest.write_run_json(tmp_path, {"algorithm": "mappo"})
     with Log(tmp_path) as log:
         log.write({"step": 1, "return": [1.0, 2.0]})
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

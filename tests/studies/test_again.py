@@ -10,8 +10,8 @@ from shoal.cli import main
 from shoal.errors import InputError
 from shoal.studies import execution
 from shoal.studies.plan import Cell
-from shoal.studies.record import Record, readable
-from support.small_studies import GRID, SCORES, TABLES, made, written
+from shoal.studies.record import Record, readable_records
+from support.small_studies import GRID, SCORES, TABLES, made_record, write_study_file
 
 TEXT = (GRID + TABLES).replace("seeds = 2", "seeds = 5").replace("gamma = [0.9, 0.99]", "gamma = [0.9]")
 
@@ -25,7 +25,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
         cells.append(cell)
         more = 5.0 if cell.algorithm == "qmix" and cell.flags.get("seed", 0) >= 100 else 0.0
         scores = SCORES[cell.algorithm][: cell.merged().settings.seeds]
-        return made(cell, [score + more for score in scores], behaviour={"algorithm": 1, "environment": 1})
+        return made_record(cell, [score + more for score in scores], behaviour={"algorithm": 1, "environment": 1})
 
     monkeypatch.setattr(execution, "run_cell", run)
     return cells
@@ -36,17 +36,17 @@ def again(path: Path, seed: int = 100, **options: Any) -> Any:
 
 
 def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: list[Cell]) -> None:
-    path = written(tmp_path, TEXT.replace('title = "T"', 'title = "<script>T</script>"'))
+    path = write_study_file(tmp_path, TEXT.replace('title = "T"', 'title = "<script>T</script>"'))
     shoal.study(path, out=tmp_path / "runs", progress=False)
     kept, again_kept = tmp_path / "records" / "demo", tmp_path / "again" / "demo-seed100"
     before = {file: file.read_bytes() for file in kept.iterdir()}
     del trained[:]
     report = again(path)
-    assert len(readable(kept)) == len(trained) == 4 and report.ok, (
+    assert len(readable_records(kept)) == len(trained) == 4 and report.ok, (
         "nothing of what is recorded counts as measured again"
     )
     assert {file: file.read_bytes() for file in kept.iterdir()} == before
-    records = readable(again_kept)
+    records = readable_records(again_kept)
     assert len(records) == 4 and {record.run["settings"]["seed"] for record in records} == {100}
     assert {record.evaluation["seed"] for record in records} == {1_000_100}
     assert [file.name for file in again_kept.iterdir()] == ["records.jsonl.xz"]
@@ -74,7 +74,7 @@ def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: li
 
 
 def test_runs_that_cannot_be_compared_have_no_verdict(tmp_path: Path, trained: list[Cell]) -> None:
-    path = written(tmp_path, TEXT.replace("seeds = 5", "seeds = 1"))
+    path = write_study_file(tmp_path, TEXT.replace("seeds = 5", "seeds = 1"))
     text = again(path).page.read_text(encoding="utf-8")
     assert text.count("| missing") == 3 * 4 and "0 of 0 runs" in text, "before, difference and verdict"
     shoal.study(path, out=tmp_path / "runs", progress=False)
@@ -83,7 +83,7 @@ def test_runs_that_cannot_be_compared_have_no_verdict(tmp_path: Path, trained: l
 
 
 def test_seeds_that_are_not_other_ones_are_refused(tmp_path: Path, trained: list[Cell]) -> None:
-    path = written(tmp_path, TEXT)
+    path = write_study_file(tmp_path, TEXT)
     with pytest.raises(InputError, match=r"--seed 4 would repeat seeds of mappo .* 0 to 4; .* --seed 100\."):
         again(path, 4)
     path.write_text(TEXT.replace("gamma = [0.9]", "gamma = [0.9]\nseed = [0, 50]"), encoding="utf-8")
@@ -95,7 +95,7 @@ def test_seeds_that_are_not_other_ones_are_refused(tmp_path: Path, trained: list
 
 def test_the_command(tmp_path: Path, trained: list[Cell], capsys: pytest.CaptureFixture, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    written(tmp_path, TEXT)
+    write_study_file(tmp_path, TEXT)
     assert main(["study", "demo.toml", "--seed", "7"]) == 2
     assert "--seed requires --again" in capsys.readouterr().err
     assert main(["study", "demo.toml", "--again", "--seed", "7", "--no-progress"]) == 0

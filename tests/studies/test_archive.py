@@ -11,14 +11,14 @@ from shoal.errors import InputError, WriteError
 from shoal.storage import lock
 from shoal.studies import archive
 from shoal.studies.plan import Cell
-from shoal.studies.record import read, readable, write
-from shoal.studies.state import record_path, recorded
-from support.small_studies import cells_of, made, written
+from shoal.studies.record import read_record, readable_records, write_record
+from shoal.studies.state import record_path, records_of_cells
+from support.small_studies import cells_of, made_record, write_study_file
 
 
 @pytest.fixture
 def cells(tmp_path: Path) -> list[Cell]:
-    return cells_of(written(tmp_path))
+    return cells_of(write_study_file(tmp_path))
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, cells: list[Cell]) -> Path:
     """The records of three runs, each in a file of its own."""
     folder = tmp_path / "records" / "demo"
     for i, cell in enumerate(cells[:3]):
-        write(record_path(folder, cell), made(cell, (float(i), 0.1)))
+        write_record(record_path(folder, cell), made_record(cell, (float(i), 0.1)))
     return folder
 
 
@@ -35,27 +35,29 @@ def names(folder: Path) -> set[str]:
 
 
 def test_gathered_records_are_equal_and_take_fewer_bytes(folder: Path, cells: list[Cell]) -> None:
-    before = recorded(folder, cells)
+    before = records_of_cells(folder, cells)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    assert archive.gather(folder) == 3 and names(folder) == {archive.FILE}
-    assert recorded(folder, cells) == before and readable(folder) == [before[name] for name in sorted(before)]
-    assert (folder / archive.FILE).stat().st_size < size / 5
+    assert archive.gather(folder) == 3 and names(folder) == {archive.ARCHIVE_FILE}
+    assert records_of_cells(folder, cells) == before and readable_records(folder) == [
+        before[name] for name in sorted(before)
+    ]
+    assert (folder / archive.ARCHIVE_FILE).stat().st_size < size / 5
     assert archive.gather(folder) == 0
 
 
 def test_extracting_restores_the_files_and_gathering_them_the_archive(folder: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     archive.gather(folder)
-    data = (folder / archive.FILE).read_bytes()
+    data = (folder / archive.ARCHIVE_FILE).read_bytes()
     assert archive.extract(folder) == 3 and archive.extract(folder) == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert archive.gather(folder) == 3 and (folder / archive.FILE).read_bytes() == data
+    assert archive.gather(folder) == 3 and (folder / archive.ARCHIVE_FILE).read_bytes() == data
 
 
 def test_an_archive_is_xz_of_one_json_object_per_line(folder: Path) -> None:
     before = {path.stem: json.loads(path.read_text()) for path in folder.iterdir()}
     archive.gather(folder)
-    with lzma.open(folder / archive.FILE, "rt", encoding="utf-8") as file:
+    with lzma.open(folder / archive.ARCHIVE_FILE, "rt", encoding="utf-8") as file:
         lines = [json.loads(line) for line in file]
     assert [line["name"] for line in lines] == sorted(before)
     assert {line.pop("name"): line for line in lines} == before
@@ -64,22 +66,22 @@ def test_an_archive_is_xz_of_one_json_object_per_line(folder: Path) -> None:
 def test_a_file_of_its_own_replaces_the_line_of_the_same_run(folder: Path, cells: list[Cell]) -> None:
     archive.gather(folder)
     digest = cells[0].name.rpartition("-")[2]
-    write(folder / f"other-name-{digest}.json", made(cells[0], (5.0, 6.0)))
+    write_record(folder / f"other-name-{digest}.json", made_record(cells[0], (5.0, 6.0)))
     for _ in range(2):
-        assert recorded(folder, cells)[cells[0].name].scores[:, 0].tolist() == [5.0, 6.0]
+        assert records_of_cells(folder, cells)[cells[0].name].scores[:, 0].tolist() == [5.0, 6.0]
         archive.gather(folder)
-    assert names(folder) == {archive.FILE} and len(archive.stored(folder)) == 3
+    assert names(folder) == {archive.ARCHIVE_FILE} and len(archive.stored(folder)) == 3
 
 
 def test_archives_can_be_appended(folder: Path, cells: list[Cell], tmp_path: Path) -> None:
     archive.gather(folder)
     other = tmp_path / "other"
-    write(record_path(other, cells[3]), made(cells[3]))
-    write(record_path(other, cells[0]), made(cells[0], (7.0, 7.0)))
+    write_record(record_path(other, cells[3]), made_record(cells[3]))
+    write_record(record_path(other, cells[0]), made_record(cells[0], (7.0, 7.0)))
     archive.gather(other)
-    with (folder / archive.FILE).open("ab") as file:
-        file.write((other / archive.FILE).read_bytes())
-    held = recorded(folder, cells)
+    with (folder / archive.ARCHIVE_FILE).open("ab") as file:
+        file.write((other / archive.ARCHIVE_FILE).read_bytes())
+    held = records_of_cells(folder, cells)
     assert set(held) == {cell.name for cell in cells[:4]} and held[cells[0].name].scores[0, 0] == 7.0
 
 
@@ -88,13 +90,13 @@ def test_files_that_are_no_records_are_not_moved(folder: Path) -> None:
     (folder / "other-2.json").write_text("{}")
     (folder / ".0123.tmp.json").write_text('{"format": 4}')
     assert archive.gather(folder) == 3
-    assert names(folder) == {"damaged-1.json", "other-2.json", ".0123.tmp.json", archive.FILE}
+    assert names(folder) == {"damaged-1.json", "other-2.json", ".0123.tmp.json", archive.ARCHIVE_FILE}
 
 
 def test_a_failed_write_of_the_archive_loses_no_record(
     folder: Path, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = recorded(folder, cells)
+    before = records_of_cells(folder, cells)
 
     def fail(*_: object) -> None:
         raise WriteError("full")
@@ -102,7 +104,7 @@ def test_a_failed_write_of_the_archive_loses_no_record(
     monkeypatch.setattr(archive, "write_bytes", fail)
     with pytest.raises(WriteError):
         archive.gather(folder)
-    assert recorded(folder, cells) == before and len(names(folder)) == 3
+    assert records_of_cells(folder, cells) == before and len(names(folder)) == 3
 
 
 def test_a_record_written_while_others_are_gathered_is_kept(
@@ -112,12 +114,12 @@ def test_a_record_written_while_others_are_gathered_is_kept(
 
     def late(path: Path, data: bytes) -> None:
         plain(path, data)
-        write(record_path(folder, cells[0]), made(cells[0], (9.0, 9.0)))
-        write(record_path(folder, cells[3]), made(cells[3]))
+        write_record(record_path(folder, cells[0]), made_record(cells[0], (9.0, 9.0)))
+        write_record(record_path(folder, cells[3]), made_record(cells[3]))
 
     monkeypatch.setattr(archive, "write_bytes", late)
     archive.gather(folder)
-    held = recorded(folder, cells)
+    held = records_of_cells(folder, cells)
     assert len(held) == 4 and held[cells[0].name].scores[0, 0] == 9.0
 
 
@@ -145,23 +147,25 @@ def test_a_damaged_archive_is_refused(
 ) -> None:
     monkeypatch.setattr(archive, "MAX_ARCHIVE", 2**20)
     archive.gather(folder)
-    path = folder / archive.FILE
+    path = folder / archive.ARCHIVE_FILE
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(InputError) as caught:
-        recorded(folder, cells)
+        records_of_cells(folder, cells)
     assert "archive of records" in str(caught.value) and str(path) in str(caught.value)
     assert str(caught.value).endswith(sentence)
-    assert readable(folder) == []
+    assert readable_records(folder) == []
 
 
 def test_a_damaged_record_in_an_archive_is_named(folder: Path, cells: list[Cell]) -> None:
     name = cells[0].name
     line = f'{{"name":"{name}","format":9}}\n'
-    (folder / archive.FILE).write_bytes(lzma.compress(line.encode()))
+    (folder / archive.ARCHIVE_FILE).write_bytes(lzma.compress(line.encode()))
     (folder / f"{name}.json").unlink()
     with pytest.raises(InputError) as caught:
-        recorded(folder, cells)
-    assert str(caught.value).startswith(f"{folder / archive.FILE} ({name}) is not a record of a run: its format 9 is")
+        records_of_cells(folder, cells)
+    assert str(caught.value).startswith(
+        f"{folder / archive.ARCHIVE_FILE} ({name}) is not a record of a run: its format 9 is"
+    )
 
 
 def test_the_command_extracts_records(folder: Path, capsys: pytest.CaptureFixture) -> None:
@@ -171,4 +175,4 @@ def test_the_command_extracts_records(folder: Path, capsys: pytest.CaptureFixtur
     assert "--extract moves all records of a study, without" in capsys.readouterr().err
     assert main(["study", file, "--extract"]) == 0
     assert capsys.readouterr().out == f"3 records moved to files in {folder}\n"
-    assert all(read(path).study == "demo" for path in folder.glob("*.json")) and len(names(folder)) == 3
+    assert all(read_record(path).study == "demo" for path in folder.glob("*.json")) and len(names(folder)) == 3

@@ -8,18 +8,18 @@ import pytest
 import shoal
 from shoal.errors import InputError
 from shoal.statistics import marl_eval
-from shoal.studies.record import write
+from shoal.studies.record import write_record
 from shoal.studies.state import record_path
-from support.small_studies import GRID, cells_of, made, written
+from support.small_studies import GRID, cells_of, made_record, write_study_file
 
 
 def test_records_survive_the_format(tmp_path: Path) -> None:
-    path = written(tmp_path, GRID)
+    path = write_study_file(tmp_path, GRID)
     cells = cells_of(path)
     folder = tmp_path / "records" / "demo"
     greedy = {"step": [32, 64], "score": [[1, None], [3, 4]], "won": [[0, 0], [0.5, 1]]}
     for cell in cells:
-        record = made(cell, (7.0, 8.0))
+        record = made_record(cell, (7.0, 8.0))
         if cell.algorithm == "qmix":
             best = {
                 "step": [32, 64],
@@ -28,8 +28,8 @@ def test_records_survive_the_format(tmp_path: Path) -> None:
                 "metrics": {"won": [[0.0, 1.0] * 128, [None, 1.0] * 128]},
             }
             last = record.evaluation | {"metrics": {"won": [[0.0] * 256] * 2}}
-            record = made(cell, (7.0, 8.0), evaluations=greedy, evaluation=last | {"best": best})
-        write(record_path(folder, cell), record)
+            record = made_record(cell, (7.0, 8.0), evaluations=greedy, evaluation=last | {"best": best})
+        write_record(record_path(folder, cell), record)
     shoal.results(path, marl_eval=tmp_path / "out" / "all.json")
     found = marl_eval.read(tmp_path / "out" / "all.json")
     assert list(found) == ["matrix"] and sorted(found["matrix"]) == ["climbing", "two_step"]
@@ -52,11 +52,11 @@ def test_an_export_is_compared_with_the_records_it_is_of(tmp_path: Path) -> None
     """The names of environments survive, also those with options."""
     flags = '[defaults]\nseed = 5\nseeds = 2\n"env.horizon" = 4\n'
     axes = '[grid]\nalgorithm = ["vdn", "iql"]\nenvironment = ["matrix/two_state"]\n'
-    path = written(tmp_path, f'title = "T"\nquestion = "Q?"\n{flags}{axes}')
+    path = write_study_file(tmp_path, f'title = "T"\nquestion = "Q?"\n{flags}{axes}')
     folder = tmp_path / "records" / "demo"
     kept = [record_path(folder, cell) for cell in cells_of(path)]
     for cell, place in zip(cells_of(path), kept, strict=True):
-        write(place, made(cell, (7.0, 8.0) if cell.algorithm == "vdn" else (1.0, 2.0)))
+        write_record(place, made_record(cell, (7.0, 8.0) if cell.algorithm == "vdn" else (1.0, 2.0)))
     shoal.results(path, marl_eval=tmp_path / "all.json")
     runs = marl_eval.read(tmp_path / "all.json")["matrix"]["two_state horizon=4"]["vdn"]
     assert list(runs) == ["seed_5", "seed_6"]
@@ -69,5 +69,5 @@ def test_an_export_is_compared_with_the_records_it_is_of(tmp_path: Path) -> None
 
 def test_without_records_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run is recorded"):
-        shoal.results(written(tmp_path, GRID), marl_eval=tmp_path / "all.json")
+        shoal.results(write_study_file(tmp_path, GRID), marl_eval=tmp_path / "all.json")
     assert not (tmp_path / "all.json").exists()

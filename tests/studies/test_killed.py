@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from shoal.studies.results import markdown_page
-from shoal.studies.state import recorded, records_folder
+from shoal.studies.state import records_folder, records_of_cells
 from shoal.studies.study_file import read_study
 from support import trained
-from support.small_studies import TINY, cells_of, toml, written
+from support.small_studies import TINY, cells_of, toml, write_study_file
 
 TEXT = f"""
 title = "T"
@@ -44,7 +44,7 @@ def begin(path: Path) -> subprocess.Popen[str]:
 def final_page(path: Path) -> str:
     """The page of results with all times and the rates of the machine as 0."""
     study, cells = read_study(path), cells_of(path)
-    records = recorded(records_folder(study, None), cells)
+    records = records_of_cells(records_folder(study, None), cells)
     zero = {"training": 0, "other": 0}
     still = {
         name: replace(record, seconds=zero, hardware=record.hardware | {"product_gflops": None})
@@ -56,7 +56,7 @@ def final_page(path: Path) -> str:
 @pytest.mark.slow
 def test_a_study_killed_five_times_has_the_same_records(tmp_path: Path) -> None:
     """Each time another run has begun, at a random time from then on: while it compiles, trains or is evaluated."""
-    whole, killed = (written(tmp_path / name, TEXT) for name in ("whole", "killed"))
+    whole, killed = (write_study_file(tmp_path / name, TEXT) for name in ("whole", "killed"))
     process = begin(whole)
     said = process.communicate()[1]
     assert process.returncode == 0, said

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import InputError
-from shoal.studies.building import check_built
 from shoal.studies.plan import plan
+from shoal.studies.running import check_built
 from shoal.studies.study_file import read_study, study_path
 from support import small_studies
-from support.small_studies import GRID, check_refused, written
+from support.small_studies import GRID, check_refused, write_study_file
 
 DEFAULTS, END = "[defaults]\n", "gamma = [0.9, 0.99]\n"
 
@@ -354,7 +354,7 @@ def test_a_mistake_is_one_sentence(mistake: str, tmp_path: Path) -> None:
 
 
 def test_the_grid_itself_has_no_mistake(tmp_path: Path) -> None:
-    path = written(tmp_path)
+    path = write_study_file(tmp_path)
     check_built(read_study(path), plan(read_study(path), tmp_path))
 
 
@@ -365,7 +365,7 @@ def test_a_file_that_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.write_bytes(b"#" * (2**20 + 1))
     assert refusal(path) == f"{path}: it is larger than 1 MiB."
     assert refusal(tmp_path / "none.toml") == f"There is no study file '{tmp_path / 'none.toml'}'."
-    odd = written(tmp_path, name="a b")
+    odd = write_study_file(tmp_path, name="a b")
     assert refusal(odd) == f"{odd}: the name of a study file may contain only letters, digits and _ . -."
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"There is no study 'two_stp'; did you mean 'two_step'\?"):
@@ -375,13 +375,13 @@ def test_a_file_that_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_an_algorithm_that_refuses_its_environment_is_found_before_the_first_run(tmp_path: Path) -> None:
     text = GRID.replace('"matrix/climbing", "matrix/two_step"', '"gymnasium:Pendulum-v1"')
     pytest.importorskip("gymnasium")
-    path = written(tmp_path, text.replace('"mappo", ', ""))
+    path = write_study_file(tmp_path, text.replace('"mappo", ', ""))
     said = refusal(path)
     assert said.startswith(f"{path}: qmix in gymnasium:Pendulum-v1, gamma 0.9: ") and said.count(". ") == 0
 
 
 def test_a_name_for_one_agent_needs_one(tmp_path: Path) -> None:
-    path = written(tmp_path, GRID.replace('"mappo"', '"ppo"'))
+    path = write_study_file(tmp_path, GRID.replace('"mappo"', '"ppo"'))
     assert "ppo is for one agent, and matrix/climbing has 2" in refusal(path)
 
 
@@ -390,7 +390,9 @@ def test_nothing_of_a_file_is_executed(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "trap.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     for text in ("trap:make", "__import__('trap')", "${trap}"):
-        path = written(tmp_path, GRID.replace("[defaults]", f"[defaults]\naddress = {text!r}").replace("Q?", text))
+        path = write_study_file(
+            tmp_path, GRID.replace("[defaults]", f"[defaults]\naddress = {text!r}").replace("Q?", text)
+        )
         assert len(plan(read_study(path), tmp_path)) == 8
     with pytest.raises(InputError, match="cannot be imported: RuntimeError: imported"):
-        plan(read_study(written(tmp_path, GRID.replace("mappo", "trap:make"))), tmp_path)
+        plan(read_study(write_study_file(tmp_path, GRID.replace("mappo", "trap:make"))), tmp_path)

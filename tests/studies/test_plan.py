@@ -11,7 +11,7 @@ from shoal.studies.combinations import combinations, selected
 from shoal.studies.entries import same
 from shoal.studies.plan import Cell, plan
 from shoal.studies.study_file import read_study, shipped, study_path
-from support.small_studies import GRID, cells_of, written
+from support.small_studies import GRID, cells_of, write_study_file
 
 EXTRAS = """
 [[variants]]
@@ -34,7 +34,7 @@ gamma = [0.9, 0.99]
 
 
 def test_the_runs_are_in_the_order_of_the_file(tmp_path: Path) -> None:
-    cells = cells_of(written(tmp_path))
+    cells = cells_of(write_study_file(tmp_path))
     assert [tuple(cell.values.values()) for cell in cells] == [
         (algorithm, environment, gamma)
         for algorithm in ("mappo", "qmix")
@@ -48,7 +48,7 @@ def test_the_runs_are_in_the_order_of_the_file(tmp_path: Path) -> None:
 
 
 def test_variants_overrides_and_exclusions(tmp_path: Path) -> None:
-    cells = cells_of(written(tmp_path, GRID + EXTRAS))
+    cells = cells_of(write_study_file(tmp_path, GRID + EXTRAS))
     assert len(cells) == 4 + 8
     assert all(cell.values["variant"] == "plain" for cell in cells if cell.algorithm == "mappo")
     for cell in cells:
@@ -61,7 +61,7 @@ def test_variants_overrides_and_exclusions(tmp_path: Path) -> None:
 
 
 def digests(folder: Path, text: str = GRID) -> list[str]:
-    return [cell.digest for cell in cells_of(written(folder, text))]
+    return [cell.digest for cell in cells_of(write_study_file(folder, text))]
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_digests_stay_what_they_are(tmp_path: Path) -> None:
 
 def test_none_is_written_as_on_the_command_line(tmp_path: Path) -> None:
     text = GRID.replace("[grid]", "devices = 'None'\nenv.shared_reward = 'None'\n[grid]")
-    cell = cells_of(written(tmp_path, text))[0]
+    cell = cells_of(write_study_file(tmp_path, text))[0]
     assert cell.flags["devices"] is None and cell.env == {"shared_reward": None}
 
 
 def test_a_folder_is_found_after_its_readable_name_has_changed(tmp_path: Path) -> None:
-    path = written(tmp_path)
+    path = write_study_file(tmp_path)
     cell = cells_of(path)[0]
     (cell.folder.parent / f"other-{cell.digest}").mkdir(parents=True)
     assert cells_of(path)[0].folder.name == f"other-{cell.digest}"
@@ -126,7 +126,7 @@ def test_true_is_not_1() -> None:
 
 
 def test_some_runs_are_selected(tmp_path: Path) -> None:
-    study = read_study(written(tmp_path))
+    study = read_study(write_study_file(tmp_path))
     values = [one.values for one in combinations(study)]
     assert selected(study, values, {}) == list(range(8))
     assert selected(study, values, {"algorithm": "qmix", "gamma": (0.99, 0.9)}) == [4, 5, 6, 7]
@@ -151,7 +151,7 @@ CHANGES: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "sentence"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
 def test_a_run_of_another_configuration_is_told_apart(change: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    cell: Cell = cells_of(written(tmp_path))[0]
+    cell: Cell = cells_of(write_study_file(tmp_path))[0]
     run = {"algorithm": "mappo", "environment": "matrix/climbing", "env": {}, "settings": {}, "config": {}}
     assert cell.difference(run) is None
     assert (cell.difference(run | change) or "") == sentence

@@ -15,7 +15,7 @@ from shoal.errors import FolderTakenError, GameError, InputError, NonFiniteError
 from shoal.studies import execution, ray_runs, running
 from shoal.studies.plan import Cell
 from shoal.studies.ray_runs import Outcome, Place
-from support.small_studies import GRID, cells_of, made, written
+from support.small_studies import GRID, cells_of, made_record, write_study_file
 
 ray = pytest.importorskip("ray")
 errors = ray.exceptions
@@ -38,7 +38,7 @@ class Scripted:
     def start(self, cell: Cell, place: Place) -> "Answers":
         assert cell.folder.is_absolute()
         left = self.answers[cell.title].pop(0)
-        return Answers(cell, [Outcome(record=made(cell)) if one == "record" else one for one in left])
+        return Answers(cell, [Outcome(record=made_record(cell)) if one == "record" else one for one in left])
 
     def put(self, value: Any) -> Any:
         return value
@@ -85,8 +85,8 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
         def joined(cluster: Any) -> Iterator[Any]:
             yield script
 
-        monkeypatch.setattr(ray_runs, "joined", joined)
-        file = written(tmp_path, GRID)
+        monkeypatch.setattr(ray_runs, "joined_cluster", joined)
+        file = write_study_file(tmp_path, GRID)
         only = {"algorithm": "mappo", "environment": "matrix/climbing"}
         return running.study(file, only=only, workers="ray"), script
 
@@ -152,8 +152,8 @@ def test_an_error_arrives_as_it_was_raised(
     monkeypatch.setattr(execution, "run_cell", run_cell)
     monkeypatch.setattr(ray_runs, "_prepare", lambda *_: None)
     monkeypatch.setattr(ray_runs, "PATIENCE", 0.0)
-    cell = cells_of(written(Path("there")))[0]
-    _, outcome = ray_runs.run(cell, Place("", [], ".", 0))
+    cell = cells_of(write_study_file(Path("there")))[0]
+    _, outcome = ray_runs.run_on_cluster(cell, Place("", [], ".", 0))
     report, _ = study(run0=[["here", pickle.loads(pickle.dumps(outcome))]], run1=[["here", "record"]])
     assert [cell.title for cell, _ in report.failed] == [TITLES[0]] and report.failed[0][1].startswith(said)
     err = capsys.readouterr().err
@@ -177,23 +177,23 @@ def test_a_task_that_cannot_begin_fails_at_once(study: Callable) -> None:
 
 
 def test_a_run_waits_until_its_folder_is_unlocked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cell, calls = cells_of(written(tmp_path))[0], []
+    cell, calls = cells_of(write_study_file(tmp_path))[0], []
 
     def run_cell(cell: Cell, progress: bool) -> Any:
         calls.append(progress)
         if len(calls) < 3:
             raise FolderTakenError("Another process trains.")
-        return made(cell)
+        return made_record(cell)
 
     monkeypatch.setattr(execution, "run_cell", run_cell)
     monkeypatch.setattr(ray_runs, "_prepare", lambda *_: None)
     monkeypatch.setattr(ray_runs.time, "sleep", lambda _: None)
-    outcome = list(ray_runs.run(cell, Place("", [], ".", 0)))[1]
-    assert isinstance(outcome, Outcome) and outcome.record == made(cell) and calls == [False] * 3
+    outcome = list(ray_runs.run_on_cluster(cell, Place("", [], ".", 0)))[1]
+    assert isinstance(outcome, Outcome) and outcome.record == made_record(cell) and calls == [False] * 3
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
-    outcome = list(ray_runs.run(cells_of(written(tmp_path))[0], Place("0.0.0", [], ".", 0)))[1]
+    outcome = list(ray_runs.run_on_cluster(cells_of(write_study_file(tmp_path))[0], Place("0.0.0", [], ".", 0)))[1]
     assert isinstance(outcome, Outcome) and "but the study was started with 0.0.0." in str(outcome.error)
 
 
@@ -235,7 +235,7 @@ def test_ctrl_c_prints_the_command_that_continues(
 
     monkeypatch.setattr(running, "check_built", lambda *_: None)
     monkeypatch.setattr(ray_runs, "outcomes", outcomes)
-    file = written(tmp_path)
+    file = write_study_file(tmp_path)
     words = ["--workers", "ray", "--address", "head:6379", "--cpus-per-run", "2", "--gpus-per-run", "0.5"]
     code, _, err = shoal("study", file, *words)
     assert code == 130 and err.splitlines()[-1] == f"shoal study {file} {' '.join(words)}"

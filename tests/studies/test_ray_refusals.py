@@ -14,8 +14,8 @@ import shoal as library
 from shoal.errors import InputError
 from shoal.rollouts import ray
 from shoal.studies import ray_runs, running
-from shoal.studies.ray_runs import Cluster, cluster_of, fits, joined, share, variables, without_preallocation
-from support.small_studies import GRID, written
+from shoal.studies.ray_runs import Cluster, cluster_of, fits, joined_cluster, share, variables, without_preallocation
+from support.small_studies import GRID, write_study_file
 
 pytest.importorskip("ray")
 
@@ -36,7 +36,7 @@ pytest.importorskip("ray")
     ],
 )
 def test_flags_that_do_not_fit(words: list[str], said: str, shoal: Callable, tmp_path: Path) -> None:
-    code, out, err = shoal("study", written(tmp_path), *words)
+    code, out, err = shoal("study", write_study_file(tmp_path), *words)
     assert (code, out) == (2, "") and said in err and err.count("\n") == 1, err
 
 
@@ -55,7 +55,7 @@ def test_options_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_runs_that_use_a_cluster_themselves(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "check_built", lambda *_: pytest.fail("built"))
-    file = written(tmp_path, GRID.replace("seeds = 2", 'seeds = 2\nworkers = "ray"'))
+    file = write_study_file(tmp_path, GRID.replace("seeds = 2", 'seeds = 2\nworkers = "ray"'))
     code, _, err = shoal("study", file, "--workers", "ray", "--dry-run")
     assert code == 2 and "workers cannot be 'ray' if the runs are Ray tasks" in err
     assert str(file) in err and err.count("\n") == 1
@@ -123,7 +123,7 @@ def test_an_address_without_a_cluster(stranger: Callable[[bytes], str]) -> None:
         (stranger(b"HTTP/1.1 400 Bad Request\r\n"), "is not a Ray cluster"),
         (stranger(b""), r"Nothing answers at .* within 0\.5 s, so there is no Ray cluster\."),
     ):
-        with pytest.raises(InputError, match=said), joined(Cluster(address)):
+        with pytest.raises(InputError, match=said), joined_cluster(Cluster(address)):
             pytest.fail("connected")
 
 

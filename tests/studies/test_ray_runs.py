@@ -23,10 +23,10 @@ from shoal.storage.checkpoint import Checkpoints
 from shoal.studies import execution, ray_runs
 from shoal.studies.record import Record
 from shoal.studies.results import markdown_page
-from shoal.studies.state import recorded, records_folder
+from shoal.studies.state import records_folder, records_of_cells
 from shoal.studies.study_file import read_study
 from support import processes, trained
-from support.small_studies import TINY, cells_of, toml, written
+from support.small_studies import TINY, cells_of, toml, write_study_file
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")  # to start Ray's own programs
@@ -56,7 +56,9 @@ episodes = 8
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "product_rate", lambda: 1e11)
-    monkeypatch.setattr(ray_runs, "run", inspect.unwrap(ray_runs.run))  # a checked function is not a generator's
+    monkeypatch.setattr(
+        ray_runs, "run_on_cluster", inspect.unwrap(ray_runs.run_on_cluster)
+    )  # a checked function is not a generator's
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +93,7 @@ def scores(records: dict[str, Record]) -> dict[str, tuple]:
 def final_page(path: Path) -> str:
     """The page of results with all times as 0, and one hardware."""
     study, cells = read_study(path), cells_of(path)
-    records = recorded(records_folder(study, None), cells)
+    records = records_of_cells(records_folder(study, None), cells)
     zero = {"training": 0, "other": 0}
     hardware = {"processor": "", "cores": 1, "memory_gib": 1, "devices": [], "product_gflops": None}
     still = {name: replace(record, seconds=zero, hardware=hardware) for name, record in records.items()}
@@ -121,7 +123,7 @@ def steps(folder: Path) -> int:
 def test_runs_on_ray_are_those_of_a_serial_study(
     cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here, there = (written(tmp_path / name, SMALL) for name in ("here", "there"))
+    here, there = (write_study_file(tmp_path / name, SMALL) for name in ("here", "there"))
     serial = shoal.study(here, out=tmp_path / "here" / "runs", progress=False)
     report = shoal.study(there, out=tmp_path / "there" / "runs", workers="ray", cpus_per_run=1)
     assert serial.ok and report.ok and len(report.records) == 2
@@ -136,7 +138,7 @@ def test_runs_on_ray_are_those_of_a_serial_study(
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of a serial study that nothing disturbed."""
-    return undisturbed(written(tmp_path_factory.mktemp("whole"), LONG))
+    return undisturbed(write_study_file(tmp_path_factory.mktemp("whole"), LONG))
 
 
 def undisturbed(path: Path) -> str:
@@ -160,7 +162,7 @@ def test_a_lost_node_changes_no_table(
     cluster: Any, whole: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A node is killed while it trains; its run goes on from its checkpoint on the other one."""
-    path, node = written(tmp_path, LONG), cluster.add_node(num_cpus=1)
+    path, node = write_study_file(tmp_path, LONG), cluster.add_node(num_cpus=1)
     raylet = node.all_processes["raylet"][0].process.pid
     lost: list[tuple[Path, int]] = []
 
@@ -187,7 +189,7 @@ def test_a_lost_node_changes_no_table(
 @pytest.mark.parametrize("then", [(), ("--workers", "ray")], ids=["serial", "ray"])
 def test_a_killed_driver_takes_all_with_it_and_loses_nothing(then: tuple[str, ...], whole: str, tmp_path: Path) -> None:
     """It goes on at once, on Ray or without."""
-    path = written(tmp_path, LONG)
+    path = write_study_file(tmp_path, LONG)
     folders = [tmp_path / "runs" / "demo" / cell.name for cell in cells_of(path)]
     process = begin(path, "--workers", "ray", "--cpus-per-run", "1")
     until(lambda: max(map(steps, folders)) > 0, process)
@@ -205,7 +207,7 @@ def test_a_killed_driver_takes_all_with_it_and_loses_nothing(then: tuple[str, ..
 @pytest.mark.slow
 def test_a_run_of_two_devices_goes_on_where_it_has_one_core(tmp_path: Path) -> None:
     one = LONG.replace(', "ippo"', "").replace(', "matrix/two_step"', "").replace("devices = 1\n", "")
-    path = written(tmp_path / "killed", one)
+    path = write_study_file(tmp_path / "killed", one)
     folder = path.parent / "runs" / "demo" / cells_of(path)[0].name
     process = begin(path)
     until(lambda: steps(folder) > 0, process)
@@ -215,13 +217,13 @@ def test_a_run_of_two_devices_goes_on_where_it_has_one_core(tmp_path: Path) -> N
     again = begin(path, "--workers", "ray", "--cpus-per-run", "1")
     said = again.communicate()[1]
     assert again.returncode == 0, said
-    assert final_page(path) == undisturbed(written(tmp_path / "whole", one))
+    assert final_page(path) == undisturbed(write_study_file(tmp_path / "whole", one))
 
 
 @pytest.mark.slow
 def test_ctrl_c_saves_all_runs_under_way(tmp_path: Path) -> None:
     endless = LONG.replace("steps = 96000", "steps = 1e8").replace("rows = 100", "rows = 100_000")
-    path = written(tmp_path, endless.replace("checkpoint_seconds = 0.0", "checkpoint_seconds = 1000"))
+    path = write_study_file(tmp_path, endless.replace("checkpoint_seconds = 0.0", "checkpoint_seconds = 1000"))
     folders = [tmp_path / "runs" / "demo" / cell.name for cell in cells_of(path)]
     process = begin(path, "--workers", "ray", "--cpus-per-run", "1")
     until(lambda: sum(bool(log_rows(folder)) for folder in folders) == 2, process)
@@ -235,4 +237,4 @@ def test_ctrl_c_saves_all_runs_under_way(tmp_path: Path) -> None:
 
 
 def log_rows(folder: Path) -> list:
-    return log.read(folder) if (folder / log.FILE).exists() else []
+    return log.read_log(folder) if (folder / log.LOG_FILE).exists() else []

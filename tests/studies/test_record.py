@@ -8,32 +8,34 @@ import numpy as np
 import pytest
 
 from shoal.errors import InputError
-from shoal.studies.execution import curve
-from shoal.studies.record import Record, read, rounded, write
-from support.small_studies import cells_of, made, written
+from shoal.studies.execution import learning_curve
+from shoal.studies.record import Record, read_record, rounded_numbers, write_record
+from support.small_studies import cells_of, made_record, write_study_file
 
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
     """Five seeds of 256 episodes, with scores of many digits and a metric that is unknown in some episodes."""
     rng = np.random.default_rng(0)
-    one = made(cells_of(written(tmp_path_factory.mktemp("studies")))[0], np.zeros(5))
+    one = made_record(cells_of(write_study_file(tmp_path_factory.mktemp("studies")))[0], np.zeros(5))
     scores, won = rng.normal(-123.456, 10.0, (5, 256)), (rng.random((5, 256)) < 0.5).astype(float)
     won[0, :3] = np.nan
-    found = one.evaluation | {"scores": rounded(scores), "metrics": {"won": rounded(won)}}
-    curve = {"step": list(range(1, 51)), "score": rounded(rng.normal(size=(50, 5)))}
-    return made(cells_of(written(tmp_path_factory.mktemp("studies")))[0], np.zeros(5), evaluation=found, curve=curve)
+    found = one.evaluation | {"scores": rounded_numbers(scores), "metrics": {"won": rounded_numbers(won)}}
+    curve = {"step": list(range(1, 51)), "score": rounded_numbers(rng.normal(size=(50, 5)))}
+    return made_record(
+        cells_of(write_study_file(tmp_path_factory.mktemp("studies")))[0], np.zeros(5), evaluation=found, curve=curve
+    )
 
 
 def test_a_record_is_read_back_as_written(record: Record, tmp_path: Path) -> None:
     path = tmp_path / "records" / "demo" / "one.json"
-    write(path, record)
-    assert read(path) == record and path.stat().st_size < 50_000
+    write_record(path, record)
+    assert read_record(path) == record and path.stat().st_size < 50_000
     assert record.scores.shape == (5, 256) and record.seeds == 5
     won = record.values("won")
     assert won is not None and np.isnan(won).sum() == 3 and record.values("unheard") is None
     before = path.read_bytes()
-    write(path, read(path))
+    write_record(path, read_record(path))
     assert path.read_bytes() == before and before.endswith(b"}\n")
     assert [line.split('"')[1] for line in before.decode().splitlines() if line.startswith(' "')] == sorted(
         json.loads(before)
@@ -42,22 +44,22 @@ def test_a_record_is_read_back_as_written(record: Record, tmp_path: Path) -> Non
 
 
 def test_measured_numbers_are_rounded_to_six_digits() -> None:
-    assert rounded([123.4567891, np.float32(-0.00012345678), 8.0, None, np.nan]) == [
+    assert rounded_numbers([123.4567891, np.float32(-0.00012345678), 8.0, None, np.nan]) == [
         123.457,
         -0.000123457,
         8,
         None,
         None,
     ]
-    assert repr(rounded(8.0)) == "8" and rounded(np.array([[1234567.0]])) == [[1234570.0]]
+    assert repr(rounded_numbers(8.0)) == "8" and rounded_numbers(np.array([[1234567.0]])) == [[1234570.0]]
 
 
 def test_a_long_log_is_averaged_into_fifty_points() -> None:
     rows: list[dict[str, Any]] = [{"step": i, "return": [float(i), None if i < 10 else 2.0]} for i in range(1, 101)]
-    found = curve(rows, {"score": "return"}, 2)
+    found = learning_curve(rows, {"score": "return"}, 2)
     assert found["step"] == list(range(2, 101, 2))
     assert found["score"][0] == [1.5, None] and found["score"][-1] == [99.5, 2]
-    assert curve([], {"score": "return"}, 2) == {"step": [], "score": []}
+    assert learning_curve([], {"score": "return"}, 2) == {"step": [], "score": []}
 
 
 def changed(**changes: Any) -> Any:
@@ -107,13 +109,13 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damage_is_refused_in_one_sentence(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "one.json"
-    write(path, made(cells_of(written(tmp_path))[0]))
+    write_record(path, made_record(cells_of(write_study_file(tmp_path))[0]))
     found = json.loads(path.read_text())
     change, sentence = DAMAGE[damage]
     change(found)
     path.write_text(json.dumps(found))
     with pytest.raises(InputError) as caught:
-        read(path)
+        read_record(path)
     assert str(caught.value).startswith(f"{path} is not a record of a run: {sentence}")
 
 
@@ -129,5 +131,5 @@ def test_a_record_that_is_no_json_is_refused(text: str, sentence: str, tmp_path:
     path = tmp_path / "one.json"
     path.write_text(text)
     with pytest.raises(InputError) as caught:
-        read(path)
+        read_record(path)
     assert str(caught.value) == f"The record {path} {sentence}"

@@ -8,17 +8,17 @@ import pytest
 
 from shoal.plots.texts import estimate_text
 from shoal.statistics.intervals import interval
-from shoal.studies.record import rounded
+from shoal.studies.record import rounded_numbers
 from shoal.studies.results import markdown_page
 from shoal.studies.study_file import read_study
-from support.small_studies import GRID, SCORES, TABLES, cells_of, made, records_of, written
+from support.small_studies import GRID, SCORES, TABLES, cells_of, made_record, records_of, write_study_file
 
 FIVE = GRID.replace("seeds = 2", "seeds = 5")
 
 
 def drawn(folder: Path, text: str = FIVE + TABLES, leave_out: int = 0, **changes: Any) -> str:
     """The page of records; see :func:`records_of`."""
-    path = written(folder, text)
+    path = write_study_file(folder, text)
     cells = cells_of(path)
     return markdown_page(read_study(path), cells, records_of(cells, leave_out, **changes))
 
@@ -83,28 +83,28 @@ def test_a_page_states_several_commits(changes: dict[str, Any], said: str, tmp_p
 
 
 def test_a_page_states_several_machines(tmp_path: Path) -> None:
-    cell = cells_of(written(tmp_path))[0]
-    other = made(cell).hardware | {"processor": "Another | <b>"}
+    cell = cells_of(write_study_file(tmp_path))[0]
+    other = made_record(cell).hardware | {"processor": "Another | <b>"}
     text = drawn(tmp_path, hardware=other)
     assert "**The tables mix 2 machines:**" in text and "Another  b, 2 cores" in text and "<b>" not in text
-    slower = made(cell).hardware | {"product_gflops": 80.0}
+    slower = made_record(cell).hardware | {"product_gflops": 80.0}
     text = drawn(tmp_path, hardware=slower)
     assert "The tables mix" not in text and "2 × cpu; 80 to 100 GFLOP/s in a 2048³ float32 product." in text
 
 
 def test_one_seed_has_an_interval_over_its_episodes(tmp_path: Path) -> None:
-    path = written(tmp_path)
+    path = write_study_file(tmp_path)
     cells = cells_of(path)
     scores = np.arange(256.0)[None]
-    record = made(cells[0], (0.0,))
-    record = made(cells[0], (0.0,), evaluation=record.evaluation | {"scores": rounded(scores)})
+    record = made_record(cells[0], (0.0,))
+    record = made_record(cells[0], (0.0,), evaluation=record.evaluation | {"scores": rounded_numbers(scores)})
     text = markdown_page(read_study(path), cells, {cells[0].name: record})
     assert estimate_text(interval(scores[0])) in text and "95% interval over the episodes of 1 seed" in text
 
 
 def test_the_page_of_the_same_records_has_the_same_bytes(tmp_path: Path) -> None:
     assert drawn(tmp_path / "a").encode() == drawn(tmp_path / "b").encode()
-    path = written(tmp_path)
+    path = write_study_file(tmp_path)
     cells = cells_of(path)
     records = list(records_of(cells).items())
     here, there = (markdown_page(read_study(path), cells, dict(order)) for order in (records, records[::-1]))

@@ -11,9 +11,9 @@ from shoal.storage import manifest
 from shoal.studies import execution, running
 from shoal.studies.archive import extract
 from shoal.studies.plan import Cell
-from shoal.studies.record import Record, read, write
-from shoal.studies.state import estimate, record_path, state_of
-from support.small_studies import GRID, cells_of, made, written
+from shoal.studies.record import Record, read_record, write_record
+from shoal.studies.state import estimate_seconds, record_path, state_of
+from support.small_studies import GRID, cells_of, made_record, write_study_file
 
 FEW = GRID + "[evaluation]\nepisodes = 2\n"
 HARDWARE = {
@@ -35,7 +35,7 @@ class Runs:
         self.started.append(cell.title)
         if cell.title in self.errors:
             raise self.errors[cell.title]
-        return made(cell)
+        return made_record(cell)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     found = Runs()
     monkeypatch.setattr(execution, "run_cell", found)
     monkeypatch.setattr(running, "check_built", lambda *_: None)
-    monkeypatch.setattr(manifest, "describe", lambda: {"hardware": HARDWARE})
+    monkeypatch.setattr(manifest, "describe_machine", lambda: {"hardware": HARDWARE})
     monkeypatch.setattr("shoal.system.files.sync", lambda _: None)
     monkeypatch.chdir(tmp_path)
     return found
@@ -51,7 +51,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return written(tmp_path / "studies", FEW)
+    return write_study_file(tmp_path / "studies", FEW)
 
 
 TITLES = [
@@ -136,7 +136,7 @@ def test_a_dry_run_runs_nothing(runs: Runs, file: Path, shoal: Callable) -> None
         "The time is unknown, since this machine has no record of these algorithms or environments."
     )
     cell = cells_of(file)[0]
-    write(record_path(file.parent / "records" / "demo", cell), made(cell))
+    write_record(record_path(file.parent / "records" / "demo", cell), made_record(cell))
     _, out, _ = shoal("study", file, "--dry-run")
     lines = out.splitlines()
     assert lines[1] == f"  recorded      {TITLES[0]}  ({cell.name})"
@@ -148,11 +148,13 @@ def test_a_dry_run_runs_nothing(runs: Runs, file: Path, shoal: Callable) -> None
 
 def test_estimates_are_of_records_of_like_options_at_the_usual_speed(file: Path) -> None:
     cell = cells_of(file)[0]
-    fast = made(cell)  # 10 s of training and 5 s for the rest, at 100 GFLOP/s
-    busy = made(cell, seconds={"training": 100.0, "other": 50.0}, hardware=fast.hardware | {"product_gflops": 10.0})
-    wide = made(cell, seconds={"training": 1000.0, "other": 0.0})
+    fast = made_record(cell)  # 10 s of training and 5 s for the rest, at 100 GFLOP/s
+    busy = made_record(
+        cell, seconds={"training": 100.0, "other": 50.0}, hardware=fast.hardware | {"product_gflops": 10.0}
+    )
+    wide = made_record(cell, seconds={"training": 1000.0, "other": 0.0})
     wide.run["config"] |= {"hidden": [512, 512]}
-    other_rate = made(cell)
+    other_rate = made_record(cell)
     other_rate.run["config"] |= {"learning_rate": 0.5, "gamma": 0.5, "clip": 0.5}
     for records, seconds in (
         ([fast, wide], 15.0),
@@ -161,36 +163,40 @@ def test_estimates_are_of_records_of_like_options_at_the_usual_speed(file: Path)
         ([busy, wide, wide], 15.0),  # the machine was ten times slower than usual
         ([wide], 1000.0),
     ):
-        assert estimate(state_of(cell, None), records) == pytest.approx(seconds)
+        assert estimate_seconds(state_of(cell, None), records) == pytest.approx(seconds)
 
 
 def test_the_longer_of_two_estimates_counts_if_no_record_has_both(file: Path) -> None:
     cell = cells_of(file)[0]
 
     def record(algorithm: str, environment: str, seconds: float) -> Record:
-        found = made(cell, seconds={"training": seconds, "other": 5.0})
+        found = made_record(cell, seconds={"training": seconds, "other": 5.0})
         found.run.update(algorithm=algorithm, environment=environment)
         return found
 
     cheap, dear = record(cell.algorithm, "mpe/spread", 10.0), record("vdn", cell.environment, 1000.0)
-    assert estimate(state_of(cell, None), [cheap, dear]) == pytest.approx(1005.0), "the environment's steps are slow"
+    assert estimate_seconds(state_of(cell, None), [cheap, dear]) == pytest.approx(1005.0), (
+        "the environment's steps are slow"
+    )
     cheap, dear = record("vdn", cell.environment, 10.0), record(cell.algorithm, "mpe/spread", 1000.0)
-    assert estimate(state_of(cell, None), [cheap, dear]) == pytest.approx(1005.0), "the algorithm's updates are slow"
-    assert estimate(state_of(cell, None), [record("vdn", "mpe/spread", 1.0)]) is None
+    assert estimate_seconds(state_of(cell, None), [cheap, dear]) == pytest.approx(1005.0), (
+        "the algorithm's updates are slow"
+    )
+    assert estimate_seconds(state_of(cell, None), [record("vdn", "mpe/spread", 1.0)]) is None
 
 
 def test_records_of_another_machine_are_not_used_for_estimates(
     runs: Runs, file: Path, monkeypatch: pytest.MonkeyPatch, shoal: Callable
 ) -> None:
     cell = cells_of(file)[0]
-    write(record_path(file.parent / "records" / "demo", cell), made(cell))
-    monkeypatch.setattr(manifest, "describe", lambda: {"hardware": HARDWARE | {"cores": 64}})
+    write_record(record_path(file.parent / "records" / "demo", cell), made_record(cell))
+    monkeypatch.setattr(manifest, "describe_machine", lambda: {"hardware": HARDWARE | {"cores": 64}})
     assert "The time is unknown" in shoal("study", file, "--dry-run")[1]
 
 
 def test_a_record_of_another_evaluation_is_not_used(runs: Runs, file: Path, capsys: pytest.CaptureFixture) -> None:
     shoal.study(file, progress=False)
-    written(file.parent, FEW.replace("episodes = 2", "episodes = 3"))
+    write_study_file(file.parent, FEW.replace("episodes = 2", "episodes = 3"))
     runs.started.clear()
     shoal.study(file, progress=False)
     assert runs.started == TITLES
@@ -201,9 +207,9 @@ def test_a_record_of_another_evaluation_is_not_used(runs: Runs, file: Path, caps
 def test_a_record_of_another_configuration_is_not_used(runs: Runs, file: Path, capsys: pytest.CaptureFixture) -> None:
     """As where a default has changed since."""
     cell = cells_of(file)[0]
-    record = made(cell)
+    record = made_record(cell)
     record.run["config"]["lam"] = 0.5
-    write(record_path(file.parent / "records" / "demo", cell), record)
+    write_record(record_path(file.parent / "records" / "demo", cell), record)
     shoal.study(file, progress=False)
     assert runs.started == TITLES
     assert (
@@ -256,4 +262,4 @@ def test_records_are_gathered_when_every_run_is_recorded(runs: Runs, file: Path,
 def test_records_are_read_back_as_they_were_returned(runs: Runs, file: Path) -> None:
     report = shoal.study(file, only={"gamma": 0.9, "algorithm": ["mappo"]}, progress=False)
     for name, record in report.records.items():
-        assert read(file.parent / "records" / "demo" / f"{name}.json") == record
+        assert read_record(file.parent / "records" / "demo" / f"{name}.json") == record

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.studies.plan import plan
 from shoal.studies.results import draw_figures, markdown_page
-from shoal.studies.state import recorded, records_folder
+from shoal.studies.state import records_folder, records_of_cells
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.record import winner
 from support.selection import quick
@@ -20,7 +20,7 @@ def test_the_page_is_that_of_the_records(name: str, tmp_path: Path) -> None:
     study = read_study(STUDIES / f"{name}.toml")
     where = records_folder(study, None)
     cells = plan(study, tmp_path, winner(study, where))
-    held = recorded(where, cells)
+    held = records_of_cells(where, cells)
     drawn = draw_figures(study, cells, held, tmp_path)
     committed = STUDIES / "results" / f"{name}.md"
     assert markdown_page(study, cells, held, drawn) == committed.read_text(encoding="utf-8")

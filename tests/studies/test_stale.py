@@ -11,12 +11,12 @@ from shoal.algorithms import NAMES
 from shoal.environments.names import FAMILIES, names
 from shoal.errors import InputError
 from shoal.runs import behaviour
-from shoal.studies import record, stale
+from shoal.studies import record, state
 from shoal.studies.results import markdown_page, results
 from shoal.studies.running import study
-from shoal.studies.state import record_path, recorded
+from shoal.studies.state import record_path, records_of_cells
 from shoal.studies.study_file import StudyFile, read_study
-from support.small_studies import GRID, TABLES, cells_of, records_of, written
+from support.small_studies import GRID, TABLES, cells_of, records_of, write_study_file
 
 FIVE = GRID.replace("seeds = 2", "seeds = 5")
 NOW = {"algorithm": 1, "environment": 1}
@@ -24,12 +24,12 @@ NOW = {"algorithm": 1, "environment": 1}
 
 def filled(folder: Path, text: str = FIVE, **changes: Any) -> tuple[Path, list, dict[str, record.Record]]:
     """A study on the disk whose records have today's versions; ``changes`` concern the last of them."""
-    path = written(folder, text)
+    path = write_study_file(folder, text)
     cells = cells_of(path)
     records = {name: replace(one, behaviour=NOW) for name, one in records_of(cells).items()}
     records[cells[-1].name] = replace(records[cells[-1].name], **changes)
     for cell in cells:
-        record.write(record_path(folder / "records" / "demo", cell), records[cell.name])
+        record.write_record(record_path(folder / "records" / "demo", cell), records[cell.name])
     return path, cells, records
 
 
@@ -60,10 +60,10 @@ def test_a_raised_version_marks_what_was_recorded_before(tmp_path: Path, monkeyp
     text = markdown_page(read_study(path), cells, records)
     assert f"**{cells[-1].title} is stale: qmix had an earlier or unknown behaviour version and has 1 now.**" in text
     assert "The option --again of shoal study measures all runs again." in text
-    assert text.count(stale.MARK) == 3, "the sentence, the table of lengths, and the run"
+    assert text.count(state.STALE_MARK) == 3, "the sentence, the table of lengths, and the run"
     assert study(path, dry_run=True).states[-1].word == "stale"
 
-    assert stale.MARK not in markdown_page(read_study(path), cells[:-1], records)
+    assert state.STALE_MARK not in markdown_page(read_study(path), cells[:-1], records)
     monkeypatch.setitem(behaviour.ENVIRONMENTS, "matrix/", 2)
     assert "**All runs are stale" not in markdown_page(read_study(path), cells, records), "the last has another reason"
     assert "7 of 8 runs, the first of them" in markdown_page(read_study(path), cells, records)
@@ -79,9 +79,9 @@ def test_a_changed_preset_marks_rows_and_runs_are_missing(tmp_path: Path, monkey
 
     monkeypatch.setattr("shoal.config.resolve.preset", changed)
     after, folder = cells_of(path), tmp_path / "records" / "demo"
-    held = recorded(folder, after)
-    assert len(held) == 4 and len(stale.former(folder, after, held)) == 4
-    found = stale.stale(after, stale.former(folder, after, held))
+    held = records_of_cells(folder, after)
+    assert len(held) == 4 and len(state.former_records(folder, after, held)) == 4
+    found = state.stale_records(after, state.former_records(folder, after, held))
     assert set(found) == {cell.name for cell in after if cell.algorithm == "qmix"}
     assert all("learning_rate is " in reason and "0.0123 today" in reason for reason in found.values())
     text = results(path).read_text(encoding="utf-8")
@@ -93,25 +93,25 @@ def test_a_changed_preset_marks_rows_and_runs_are_missing(tmp_path: Path, monkey
     assert [state.word for state in study(path, dry_run=True).states] == ["recorded"] * 4 + ["missing"] * 4
 
     path.write_text(FIVE.replace("steps = 64", "steps = 128"), encoding="utf-8")  # the file, not a preset
-    assert stale.former(folder, cells_of(path), {}) == {}
+    assert state.former_records(folder, cells_of(path), {}) == {}
 
 
 def test_records_of_runs_hold_their_versions(tmp_path: Path) -> None:
     _, cells, _ = filled(tmp_path)
     where = record_path(tmp_path / "records" / "demo", cells[0])
-    assert record.read(where).behaviour == NOW
+    assert record.read_record(where).behaviour == NOW
     text = where.read_text(encoding="utf-8")
     for bad in ('"one"', "-1", "true"):
         where.write_text(text.replace('"algorithm": 1', f'"algorithm": {bad}'), encoding="utf-8")
         with pytest.raises(InputError, match=r"behaviour\.algorithm"):
-            record.read(where)
+            record.read_record(where)
 
 
 PRIMARY = '[primary]\nmetric = "length"\n'
 
 
 def primary(folder: Path, text: str) -> StudyFile:
-    path = written(folder, FIVE + text + TABLES)
+    path = write_study_file(folder, FIVE + text + TABLES)
     cells_of(path)
     return read_study(path)
 
@@ -138,7 +138,7 @@ def test_flags_that_differ_beyond_the_axes_are_listed(tmp_path: Path) -> None:
         f'\n[[variants]]\nname = "{name}"\n{flags}' for name, flags in {"plain": "", "wide": "hidden = [8]\n"}.items()
     )
     text += '\n[[overrides]]\nwhere = { variant = "wide", algorithm = "mappo" }\nmax_grad_norm = 0.125\n'
-    path = written(tmp_path, text)
+    path = write_study_file(tmp_path, text)
     listed = markdown_page(read_study(path), cells_of(path), {}).partition("## Flags that differ beyond the axes")[2]
     lines = {line.split("|")[1].strip(): line for line in listed.splitlines() if line.startswith("| ")}
     assert (

@@ -12,13 +12,13 @@ import shoal
 from shoal.errors import InputError
 from shoal.studies import execution
 from shoal.studies.archive import extract
-from shoal.studies.record import read
+from shoal.studies.record import read_record
 from shoal.studies.results import markdown_page
-from shoal.studies.state import recorded, records_folder
+from shoal.studies.state import records_folder, records_of_cells
 from shoal.studies.study_file import read_study as read_study
 from shoal.studies.summaries import curve_of
 from shoal.training.trainer import Trainer
-from support.small_studies import TINY, cells_of, toml, written
+from support.small_studies import TINY, cells_of, toml, write_study_file
 
 TEXT = f"""
 title = "T"
@@ -50,21 +50,21 @@ def record_files(folder: Path) -> list[Path]:
 def final_page(path: Path) -> str:
     """The page of results with all times as 0."""
     study, cells = read_study(path), cells_of(path)
-    records = recorded(records_folder(study, None), cells)
+    records = records_of_cells(records_folder(study, None), cells)
     zero = {"training": 0, "other": 0}
     return markdown_page(study, cells, {name: replace(record, seconds=zero) for name, record in records.items()})
 
 
 def test_a_run_that_ends_early_has_its_own_step_and_digest(tmp_path: Path) -> None:
     """It counts as trained although it has not made all its steps."""
-    whole, path = written(tmp_path / "whole", TEXT), tmp_path / "demo.toml"
+    whole, path = write_study_file(tmp_path / "whole", TEXT), tmp_path / "demo.toml"
     limits = "eval_every = 32\nstop_at = -1e9\ncurve_episodes = 3\ntime_budget = 1e6\n"
     path.write_text(TEXT.replace("[evaluation]", limits + "[evaluation]"), encoding="utf-8")
     assert shoal.study(path, out=tmp_path / "runs", progress=False).ok
     (cell,), (other,) = cells_of(path), cells_of(whole)
     assert cell.digest != other.digest
     (file,) = record_files(tmp_path)
-    record = read(file)
+    record = read_record(file)
     assert record.evaluation["step"] == record.curve["step"][-1] == 32 and record.run["settings"]["steps"] == 96
     file.unlink()
     (state,) = shoal.study(path, out=tmp_path / "runs", progress=False, dry_run=True).states
@@ -72,7 +72,7 @@ def test_a_run_that_ends_early_has_its_own_step_and_digest(tmp_path: Path) -> No
 
 
 def test_interrupted_twice_it_gives_the_same_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, broken = (written(tmp_path / name, TEXT) for name in ("whole", "broken"))
+    whole, broken = (write_study_file(tmp_path / name, TEXT) for name in ("whole", "broken"))
     assert shoal.study(whole, out=tmp_path / "whole" / "runs", progress=False).ok
     save = Trainer.save
 
@@ -104,7 +104,7 @@ def test_interrupted_twice_it_gives_the_same_tables(tmp_path: Path, monkeypatch:
     names = [path.name for path in record_files(tmp_path / "whole")]
     assert [path.name for path in record_files(tmp_path / "broken")] == names
     for name in names:
-        here, there = (read(tmp_path / which / "records" / "demo" / name) for which in ("broken", "whole"))
+        here, there = (read_record(tmp_path / which / "records" / "demo" / name) for which in ("broken", "whole"))
         zero = {"training": 0, "other": 0}
         assert replace(here, seconds=zero) == replace(there, seconds=zero)
         assert there.scores.shape == (2, 3) and there.evaluation["step"] == 96 and not there.evaluation["greedy"]
@@ -146,10 +146,10 @@ metric = "return/agent"
 
 
 def test_tables_state_the_return_of_each_role(tmp_path: Path) -> None:
-    path = written(tmp_path, RIVALS)
+    path = write_study_file(tmp_path, RIVALS)
     assert shoal.study(path, out=tmp_path / "runs", progress=False).ok
     (file,) = record_files(tmp_path)
-    record = read(file)
+    record = read_record(file)
     adversary, agent = (record.values(f"return/{name}") for name in ("adversary", "agent"))
     assert adversary is not None and agent is not None and adversary.shape == agent.shape == (2, 3)
     np.testing.assert_allclose(adversary + agent, record.scores, rtol=1e-4)
@@ -161,6 +161,6 @@ def test_tables_state_the_return_of_each_role(tmp_path: Path) -> None:
 
 
 def test_an_unknown_role_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, RIVALS.replace("return/adversary", "return/adversry"))
+    path = write_study_file(tmp_path, RIVALS.replace("return/adversary", "return/adversry"))
     with pytest.raises(InputError, match=r"no metric 'return/adversry'; did you mean 'return/adversary'\?"):
         shoal.study(path, out=tmp_path / "runs", progress=False, dry_run=True)

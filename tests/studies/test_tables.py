@@ -12,7 +12,7 @@ from shoal.errors import InputError
 from shoal.plots import figures
 from shoal.studies.results import draw_figures, markdown_page
 from shoal.studies.study_file import read_study
-from support.small_studies import GRID, cells_of, made, written
+from support.small_studies import GRID, cells_of, made_record, write_study_file
 
 # Worst and best are 0 and 10 in one task, 0 and 2 in the other.
 SCALES = """
@@ -39,9 +39,9 @@ CURVE = {"step": [32, 64, 96], "score": [[1.0] * 5, [4.0, 3, 2, 1, 0], [2.0] * 5
 
 
 def studied(folder: Path, text: str, **changes: Any) -> tuple[Any, list[Any], dict[str, Any]]:
-    path = written(folder, GRID.replace("seeds = 2", "seeds = 5") + text)
+    path = write_study_file(folder, GRID.replace("seeds = 2", "seeds = 5") + text)
     cells = cells_of(path)
-    records = {cell.name: made(cell, SCORES[cell.algorithm, cell.environment], **changes) for cell in cells}
+    records = {cell.name: made_record(cell, SCORES[cell.algorithm, cell.environment], **changes) for cell in cells}
     return read_study(path), cells, records
 
 
@@ -100,10 +100,10 @@ def test_levels_are_observed_in_each_column(tmp_path: Path) -> None:
     """The worst and the best score of each task become 0 and 1; where there is one score alone, it becomes 0."""
     study, cells, _ = studied(tmp_path, OVER.replace("where = { gamma = 0.9 }", 'columns = "gamma"'))
     scores = {0.9: {"mappo": (0.0, 4.0), "qmix": (1.0, 3.0)}, 0.99: {"mappo": (10.0, 10.0), "qmix": (10.0, 10.0)}}
-    records = {cell.name: made(cell, scores[cell.values["gamma"]][cell.algorithm]) for cell in cells}
+    records = {cell.name: made_record(cell, scores[cell.values["gamma"]][cell.algorithm]) for cell in cells}
     _, _, mappo, qmix = rows_of(markdown_page(study, cells, records), "## All")
     assert [point(entry) for entry in (*mappo[1:], *qmix[1:])] == [0.5, 0.0, 0.5, 0.0]
-    records |= {cell.name: made(cell, (2.0, 4.0)) for cell in cells if cell.algorithm == "mappo"}
+    records |= {cell.name: made_record(cell, (2.0, 4.0)) for cell in cells if cell.algorithm == "mappo"}
     _, _, mappo, qmix = rows_of(markdown_page(study, cells, records), "## All")
     wanted = [2 / 3, 1 / 8, 1 / 3, 1.0]
     np.testing.assert_allclose([point(entry) for entry in (*mappo[1:], *qmix[1:])], wanted, atol=6e-3)

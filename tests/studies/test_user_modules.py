@@ -12,12 +12,12 @@ from shoal.errors import InputError
 from shoal.storage import manifest
 from shoal.studies import running, user_modules
 from shoal.studies.plan import Cell
-from shoal.studies.record import read, write
+from shoal.studies.record import read_record, write_record
 from shoal.studies.results import markdown_page
 from shoal.studies.state import record_path
 from shoal.studies.study_file import read_study as read_study
 from shoal.studies.user_modules import module_digests
-from support.small_studies import GRID, cells_of, made, written
+from support.small_studies import GRID, cells_of, made_record, write_study_file
 
 TUNING = "\n[tuning]\nseeds = 2\ntrials = 9\n[tuning.ranges]\ngamma = { values = [0.9, 0.99] }\n"
 
@@ -48,7 +48,7 @@ READ: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("change", NAMES.values(), ids=NAMES)
 def test_reading_imports_nothing(change: tuple[str, str], words: tuple[str, ...], shoal: Callable) -> None:
     text = GRID.replace("gamma = [0.9, 0.99]", "seed = [0]") + TUNING if words[0] == "tune" else GRID
-    file = written(Path("theirs"), text.replace(*change))
+    file = write_study_file(Path("theirs"), text.replace(*change))
     code, out, err = shoal(words[0], file, *words[1:])
     assert (code, out) == (2, "") and "would import the module 'evil'" in err and "--trust" in err
     assert err.count("\n") == 1 and not Path("pwned").exists()
@@ -70,14 +70,14 @@ BUILT = {
 
 @pytest.mark.parametrize(("old", "new", "said"), BUILT.values(), ids=BUILT)
 def test_a_dry_run_builds_nothing_that_imports(old: str, new: str, said: str) -> None:
-    file = written(Path("theirs"), GRID.replace('"qmix"', '"ippo"').replace(old, new))
+    file = write_study_file(Path("theirs"), GRID.replace('"qmix"', '"ippo"').replace(old, new))
     with pytest.raises(InputError, match=f"would .*{said}"):
         library.study(file, dry_run=True)
     assert not Path("pwned").exists()
 
 
 def test_modules_that_were_run_or_imported_need_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = written(Path("mine"), GRID.replace('"mappo"', '"evil"'))
+    file = write_study_file(Path("mine"), GRID.replace('"mappo"', '"evil"'))
     study = library.studies.study_file.read_study(file)  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="'evil'"):
         user_modules.check_imports(study, False)
@@ -90,7 +90,7 @@ def test_modules_that_were_run_or_imported_need_no_permission(tmp_path: Path, mo
 
 def test_the_title_of_a_page_is_text(tmp_path: Path) -> None:
     title, question = "A <script>alert(1)</script>", "Why <img src=x onerror=alert(1)>?"
-    file = written(Path("theirs"), GRID.replace('"T"', f'"{title}"').replace('"Q?"', f'"{question}"'))
+    file = write_study_file(Path("theirs"), GRID.replace('"T"', f'"{title}"').replace('"Q?"', f'"{question}"'))
     text = library.results(file).read_text()
     assert "&lt;script>alert(1)&lt;/script>" in text and "<script" not in text and "<img" not in text
 
@@ -134,8 +134,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(running, "check_built", lambda *_: None)
-    monkeypatch.setattr(manifest, "describe", lambda: {"hardware": {}})
-    yield written(tmp_path / "studies", STUDY)
+    monkeypatch.setattr(manifest, "describe_machine", lambda: {"hardware": {}})
+    yield write_study_file(tmp_path / "studies", STUDY)
     for name in ("study_idea", "study_nets", "study_game"):
         sys.modules.pop(name, None)
 
@@ -147,7 +147,7 @@ def digest(text: str) -> str:
 def keep(file: Path, cells: list[Cell], **changes: object) -> Path:
     folder = file.parent / "records" / "demo"
     for cell in cells:
-        write(record_path(folder, cell), made(cell, **({"sources": module_digests(cell)} | changes)))
+        write_record(record_path(folder, cell), made_record(cell, **({"sources": module_digests(cell)} | changes)))
     return folder
 
 
@@ -201,5 +201,5 @@ def test_a_changed_module_is_stated(file: Path, shoal: Callable) -> None:
 def test_a_record_without_digests_is_not_compared(file: Path) -> None:
     cells = cells_of(file)
     folder = keep(file, cells, sources={})
-    records = {cell.name: read(record_path(folder, cell)) for cell in cells}
+    records = {cell.name: read_record(record_path(folder, cell)) for cell in cells}
     assert "has changed" not in markdown_page(read_study(file), cells, records)

@@ -12,7 +12,7 @@ from shoal.runs.run import Run
 from shoal.studies import execution
 from shoal.studies.plan import Cell
 from shoal.training.evaluation import Evaluation
-from support.small_studies import TINY, cells_of, toml, written
+from support.small_studies import TINY, cells_of, toml, write_study_file
 
 ONE = f"""
 title = "T"
@@ -39,7 +39,7 @@ def change_run_file(cell: Cell, change: Any) -> None:
 
 @pytest.fixture
 def cell(tmp_path: Path) -> Cell:
-    return cells_of(written(tmp_path, ONE))[0]
+    return cells_of(write_study_file(tmp_path, ONE))[0]
 
 
 def test_a_finished_run_is_recorded_with_its_own_versions(

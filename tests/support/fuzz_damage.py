@@ -141,9 +141,9 @@ def _index(path: Path, rng: random.Random) -> str:
         container[key] = rng.choice(VALUES)
     path.write_text(json.dumps(said), encoding="utf-8")
     (path.parent / "sha256.json").unlink()
-    from shoal.system.files import digests
+    from shoal.system.files import file_digests
 
-    (path.parent / "sha256.json").write_text(json.dumps(digests(path.parent)), encoding="utf-8")
+    (path.parent / "sha256.json").write_text(json.dumps(file_digests(path.parent)), encoding="utf-8")
     return f"{path.parent.parent.name}: index {where}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.algorithms import get, iddpg, maddpg, matd3
 from shoal.learning.optimiser import ByNet
-from shoal.networks.body import Body, build
+from shoal.networks.body import Body, build_body
 from shoal.networks.sharing import policy_of
 from shoal.types import Box, EnvSpec, Learner, Scale, Step, Trajectory
 from support.trajectories import Program, assert_trees_close, compiled, distance, from_trajectories, make_trajectory
@@ -97,10 +97,10 @@ def step(
     now, action, then, member = sampled(c, traj)
     L, B = now.first.shape
     box = spec.action if isinstance(spec.action, Box) else None
-    actor_net = build(c.network, obs_dim + ids * n, width)
+    actor_net = build_body(c.network, obs_dim + ids * n, width)
     small, local = replace(c.network, recurrent=None), c.critic_input == "local"
     seen = spec.state_dim if c.critic_input == "state" else (1 if local else n) * obs_dim
-    critic_net = build(small, seen + (1 if local else n) * width + ids * n, 1)
+    critic_net = build_body(small, seen + (1 if local else n) * width + ids * n, 1)
     key_target, key_actor = jax.random.split(jax.random.split(key, 1)[0])
     key_true, key_models = jax.random.split(key_target)
     kind = jax.random.normal if box else jax.random.gumbel
@@ -147,7 +147,7 @@ def step(
         return critic_net.apply(of(critic, index[i] * twins + twin), (), jnp.concatenate(parts, -1), s.first)[1][..., 0]
 
     def guess(i: int, j: int, g: Any) -> jax.Array:
-        model = build(small, obs_dim, width, log_std=-1.0 if box else None)
+        model = build_body(small, obs_dim, width, log_std=-1.0 if box else None)
         x = jnp.where(then.alive[..., j, None], then.obs[..., j, :], 0)
         x = model.apply(of(slow[2], i * n + j), (), x, then.first)[1][..., :width]
         if box:  # the mean is in units of half the box, and clipped to it

@@ -38,7 +38,9 @@ def run(
     config = override(algorithms.get(algorithm).Config(), flags)
     spec = wrap(toys.busy(), settings.wrapping).spec
     folder.mkdir(parents=True)
-    manifest.write(folder, Described(algorithm, environment, env or {}, True, settings, config, spec).as_json())
+    manifest.write_run_json(
+        folder, Described(algorithm, environment, env or {}, True, settings, config, spec).as_json()
+    )
     log = Log(folder, tensorboard=False)
     for step in steps:
         here = [None if x is None else x * step / steps[-1] for x in scores]

@@ -87,7 +87,7 @@ def ours(pairs: Sequence[Pair] = PAIRS) -> np.ndarray:
     actions = jnp.array([pair.actions() for pair in pairs]).T[:, None]
 
     def step(s: Any, action: Any) -> tuple[Any, Any]:
-        s = engine.advance(battle, jax.random.key(0), s, [action])
+        s = engine.advance_battle(battle, jax.random.key(0), s, [action])
         return s, s
 
     played = jax.jit(lambda s: jax.lax.scan(step, s, actions)[1])(state)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.battle import State
 from shoal.types import Environment, Step
 from support.novel_oracle import Seen
 from support.skirmish_oracle import Table

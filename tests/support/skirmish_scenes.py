@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.battle import State
 from shoal.environments.skirmish.maps import Group, Map
 from shoal.environments.skirmish.tasks import make
 from shoal.types import Step

@@ -49,12 +49,12 @@ def train(
     gives a composed algorithm."""
     scale = Scale(num_envs, length, updates)
     algo = make(scale) if make else get(algorithm).make(env.spec, config, scale)
-    rollout = fused.make(env, num_envs, length)
+    rollout = fused.make_rollout(env, num_envs, length)
 
     def roll(key: jax.Array) -> Any:
         return rollout.collect(algo.act, algo.init(key), rollout.init(key, algo.initial_carry(num_envs)), key)[1]
 
-    feed = feeds.make(algo.replay, jax.eval_shape(roll, jax.random.key(0)), num_envs, 1)
+    feed = feeds.make_feed(algo.replay, jax.eval_shape(roll, jax.random.key(0)), num_envs, 1)
 
     def one(key: jax.Array) -> Any:
         key_learner, key_rollout, key = jax.random.split(key, 3)

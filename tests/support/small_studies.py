@@ -12,7 +12,7 @@ from shoal.errors import InputError
 from shoal.options.flags import flags_of
 from shoal.studies.execution import listed
 from shoal.studies.plan import Cell, plan
-from shoal.studies.record import Record, rounded
+from shoal.studies.record import Record, rounded_numbers
 from shoal.studies.study_file import read_study
 from shoal.system.files import to_json
 
@@ -76,7 +76,7 @@ def toml(values: Mapping[str, Any]) -> str:
     )
 
 
-def written(folder: Path, text: str = GRID, name: str = "demo") -> Path:
+def write_study_file(folder: Path, text: str = GRID, name: str = "demo") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.toml"
     path.write_text(text, encoding="utf-8")
@@ -101,7 +101,7 @@ def check_refused(read: Callable[[Path], object], text: str, mistake: tuple[str,
     """
     before, after, sentence = mistake
     assert before in text
-    path = written(folder, text.replace(before, after, 1))
+    path = write_study_file(folder, text.replace(before, after, 1))
     assert refusal(read, path) == f"{path}: {sentence}"
     assert sorted(folder.iterdir()) == [path], "nothing was written"
 
@@ -110,7 +110,7 @@ def cells_of(path: Path, out: str = "out") -> list[Cell]:
     return plan(read_study(path), path.parent / out)
 
 
-def made(cell: Cell, values: Any = (1.0, 2.0), **changes: Any) -> Record:
+def made_record(cell: Cell, values: Any = (1.0, 2.0), **changes: Any) -> Record:
     """A record of ``cell`` whose seeds have these scores in every episode."""
     settings, config = cell.resolved()
     run = {
@@ -145,8 +145,8 @@ def made(cell: Cell, values: Any = (1.0, 2.0), **changes: Any) -> Record:
             "greedy": cell.evaluation.greedy,
             "seed": cell.evaluation.seed,
             "step": 64,
-            "scores": rounded(scores),
-            "lengths": rounded(np.ones_like(scores)),
+            "scores": rounded_numbers(scores),
+            "lengths": rounded_numbers(np.ones_like(scores)),
             "metrics": {},
         },
     }
@@ -155,7 +155,51 @@ def made(cell: Cell, values: Any = (1.0, 2.0), **changes: Any) -> Record:
 
 def records_of(cells: Sequence[Cell], leave_out: int = 0, **changes: Any) -> dict[str, Record]:
     """Records with :data:`SCORES` by name, without the first ``leave_out``; ``changes`` concern the last of them."""
-    records = {cell.name: made(cell, SCORES[cell.algorithm]) for cell in cells[leave_out:]}
+    records = {cell.name: made_record(cell, SCORES[cell.algorithm]) for cell in cells[leave_out:]}
     if changes:
-        records[cells[-1].name] = made(cells[-1], SCORES[cells[-1].algorithm], **changes)
+        records[cells[-1].name] = made_record(cells[-1], SCORES[cells[-1].algorithm], **changes)
     return records
+
+
+TUNING = """
+title = "T"
+question = "Q?"
+
+[defaults]
+environment = "matrix/two_step"
+algorithm = "mappo"
+steps = 1024
+seeds = 2
+num_envs = 4
+rollout_length = 4
+hidden = [4]
+devices = 1
+epochs = 1
+minibatches = 1
+tensorboard = false
+
+[[variants]]
+name = "default"
+
+[[variants]]
+name = "tuned"
+tuned = true
+
+[evaluation]
+episodes = 4
+
+[tuning]
+trials = 4
+rungs = 2
+eta = 2
+seeds = 2
+episodes = 4
+
+[tuning.ranges]
+learning_rate = { low = 1e-4, high = 1e-1, log = true }
+gamma = { values = [0.9, 0.99] }
+"""
+
+
+def write_tuning_file(folder: Path, text: str = TUNING, name: str = "demo") -> Path:
+    return write_study_file(folder, text, name)

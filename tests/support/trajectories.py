@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from shoal import algorithms
-from shoal.equations.gae import gae
+from shoal.equations.returns import gae
 from shoal.models import on_policy
 from shoal.models.actor_critic import Carry
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, Replay, Scale, Step, Trajectory

@@ -14,7 +14,7 @@ from shoal.trust import provenance
 FOLDERS: list[tuple[Callable[[], Path], str, Path]] = [
     (machine.state_folder, "XDG_STATE_HOME", Path(".local/state")),
     (machine.cache_folder, "XDG_CACHE_HOME", Path(".cache")),
-    (provenance.state_folder, "XDG_STATE_HOME", Path(".local/state")),
+    (provenance.provenance_folder, "XDG_STATE_HOME", Path(".local/state")),
     (program_cache.folder, "XDG_CACHE_HOME", Path(".cache")),
 ]
 

@@ -67,7 +67,7 @@ def scores(algorithm: str, seed: int = 0, **changes: Any) -> list[float]:
 
 def record(seed: int) -> None:
     """Add the scores of all runs, with versions and processor."""
-    from shoal.storage.manifest import describe
+    from shoal.storage.manifest import describe_machine
 
     found = json.loads(RECORDED.read_text("utf-8")) if RECORDED.exists() else {"untrained": {}, "records": []}
     for algorithm in RUNS:
@@ -75,7 +75,7 @@ def record(seed: int) -> None:
     versions = {"python": platform.python_version()} | {
         x: importlib.metadata.version(x) for x in ("jax", "flax", "optax")
     }
-    processor = describe()["hardware"]["processor"]
+    processor = describe_machine()["hardware"]["processor"]
     each = {algorithm: scores(algorithm, seed) for algorithm in RUNS}
     found["records"].append({"seeds": [seed, seed + SEEDS - 1], **versions, "processor": processor, "scores": each})
     RECORDED.write_text(json.dumps(found, indent=1) + "\n", "utf-8")

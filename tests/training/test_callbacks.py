@@ -113,7 +113,9 @@ def assert_same(one: Path, other: Path) -> None:
     assert bits(one, "policy") == bits(other, "policy")
     assert bits(one, selection.FOLDER) == bits(other, selection.FOLDER)
     times = {"seconds", "steps_per_second", "greedy/seconds"}
-    rows = [[{k: v for k, v in row.items() if k not in times} for row in log.read(folder)] for folder in (one, other)]
+    rows = [
+        [{k: v for k, v in row.items() if k not in times} for row in log.read_log(folder)] for folder in (one, other)
+    ]
     assert json.dumps(rows[0]) == json.dumps(rows[1])
 
 
@@ -128,7 +130,7 @@ def test_they_are_called_in_order_with_the_rows_of_the_log(noted: tuple[shoal.Ru
     assert noting.calls[3:5] == [("on_evaluation", 3), ("on_metrics", 3)]
     assert noting.calls[-2:] == [("on_checkpoint", UPDATES), ("on_end", UPDATES)]
     assert noting.updates("on_metrics") == ROWS and noting.updates("on_evaluation") == [3, 6, 9, 12]
-    written = log.read(run.folder)
+    written = log.read_log(run.folder)
     assert len(written) == len(noting.rows)
     for row, given in zip(written, noting.rows, strict=True):
         assert row.keys() == given.keys() and given["step"] == row["step"]
@@ -156,7 +158,7 @@ def test_what_they_return_is_written_to_the_log_and_to_tensorboard(tmp_path: Pat
     late, early = Noting(), Noting()
     late.after_others = True
     run = train(tmp_path / "run", late, first, early, tensorboard=True)
-    rows = log.read(run.folder)
+    rows = log.read_log(run.folder)
     assert [row["gap"] for row in rows] == [[1.0, None]] * len(ROWS) and [row["one"] for row in rows] == ROWS
     assert [row.get("own/gap") for row in rows[:2]] == [None, 7.5]
     assert "own/gap" in late.judged[0] and "own/gap" in late.rows[1] and late.rows[0]["one"] == 2.0
@@ -177,7 +179,7 @@ def test_a_run_that_is_stopped_is_evaluated_and_has_finished(stopped: tuple[shoa
     told = json.loads((run.folder / "evaluation.json").read_text())
     assert told["ended"] == why and told["step"] == step
     assert noting.ended == ("finished", type(None), why, run.evaluation)
-    assert log.read(run.folder)[-1]["update"] == 5 and "greedy/return" in log.read(run.folder)[-1]
+    assert log.read_log(run.folder)[-1]["update"] == 5 and "greedy/return" in log.read_log(run.folder)[-1]
     assert noting.updates("on_evaluation") == [3, 5]
     for name in ("checkpoints", "policy", selection.FOLDER):
         assert Checkpoints(run.folder / name).latest() == 5

@@ -19,7 +19,7 @@ from shoal.environments import registry
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.options.flags import override
-from shoal.rollouts.recording import Workers
+from shoal.rollouts.host import Workers
 from shoal.runs import open as opening
 from shoal.runs.api import check_same_environment
 from shoal.runs.run import Run
@@ -104,7 +104,7 @@ def rivals() -> CrossPlay:
         return state, outcome._replace(reward=jnp.stack([earned, -earned]), metrics=jnp.stack([earned, even]))
 
     env = Environment(replace(plain.spec, metrics=("paid", "even")), plain.reset, step)
-    return crossplay.play(env, [constants("ones", 1, 1), constants("both", 0, 2)], (0,), jax.random.key(0), 3)
+    return crossplay.play_matches(env, [constants("ones", 1, 1), constants("both", 0, 2)], (0,), jax.random.key(0), 3)
 
 
 def test_rows_are_side_1_and_columns_side_2(rivals: CrossPlay) -> None:
@@ -196,7 +196,7 @@ def untrained(folder: Path, algorithm: str, environment: str, seeds: int, **env:
     config = override(module.Config(), {"hidden": (6,), "chunk_length": 8, "output_gain": 3.0})
     run = Run(folder, algorithm, environment, env, settings, config, registry.make(environment, **env))
     folder.mkdir(exist_ok=True)
-    opening.keep(run)
+    opening.keep_run_json(run)
     learner = jax.jit(jax.vmap(run._acting().init))(jax.random.split(jax.random.key(seeds), seeds))
     Checkpoints(folder / "policy", 2).save(0, learner.policy, {"env": environment})
     return folder

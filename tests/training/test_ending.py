@@ -39,7 +39,7 @@ class Reached:
 
     def __init__(self, folder: Path):
         self.run = shoal.train("mappo", "toys:busy", folder=folder, **FLAGS)
-        rows = [row for row in log.read(folder) if "greedy/return" in row]
+        rows = [row for row in log.read_log(folder) if "greedy/return" in row]
         lowest = np.maximum.accumulate([row["greedy/return"] for row in rows]).min(1)  # of the seeds' best
         k = next(k for k in range(1, len(rows) - 1) if lowest[k] > lowest[k - 1])
         self.score, self.update = float(lowest[k]), rows[k]["update"]
@@ -72,7 +72,7 @@ def bits(folder: Path, name: str = "policy") -> list[bytes]:
 
 
 def scores(folder: Path) -> dict[int, list[float]]:
-    return {row["update"]: row["greedy/return"] for row in log.read(folder) if "greedy/return" in row}
+    return {row["update"]: row["greedy/return"] for row in log.read_log(folder) if "greedy/return" in row}
 
 
 def assert_ended(run: shoal.Run, update: int, score: float) -> None:
@@ -111,7 +111,7 @@ def test_resumed_it_says_that_it_has_ended_and_why(
             f"This run has ended at step {EVERY * PER_UPDATE} of {of:,}: every seed reached {LOW}; a higher stop_at "
             f"would continue it.\n"
         )
-    monkeypatch.setattr("shoal.cli.running.draw_pictures", lambda run: None)
+    monkeypatch.setattr("shoal.cli.train.draw_pictures", lambda run: None)
     assert cli.main(["train", "--resume", str(folder), "--no-progress"]) == 0
     assert f"--resume {folder} --stop-at None\n" in capsys.readouterr().out
 
@@ -169,7 +169,7 @@ def test_a_run_ends_when_its_time_is_used_up(tmp_path: Path) -> None:
     """Time is summed over the parts of a resumed run."""
     made = trained.Idle(tmp_path, 10**6, time_budget=0.05, tensorboard=False, rows=10**5)
     assert made.run() and made.update < 10**6
-    rows = log.read(tmp_path)
+    rows = log.read_log(tmp_path)
     assert made.at.seconds >= 0.05 >= rows[-2]["seconds"] and rows[-1]["step"] == made.step
     assert ending.saved(tmp_path) == made.at
     again = trained.Idle(tmp_path, 10**6, time_budget=0.1, tensorboard=False, rows=10**5)
@@ -182,7 +182,7 @@ def test_a_run_ends_when_its_time_is_used_up(tmp_path: Path) -> None:
 
 def test_a_run_without_time_left_is_evaluated_where_it_ends(tmp_path: Path) -> None:
     run = shoal.train("mappo", "toys:busy", folder=tmp_path / "run", time_budget=1e-6, **FLAGS)
-    assert list(scores(run.folder)) == [1] == [row["update"] for row in log.read(run.folder)]
+    assert list(scores(run.folder)) == [1] == [row["update"] for row in log.read_log(run.folder)]
     assert run.last_step == PER_UPDATE and run.ended.endswith(": 1e-6 s of training are used up")
     assert Checkpoints(run.folder / selection.FOLDER).load_meta()["step"] == [PER_UPDATE] * 2
     more = shoal.resume(run.folder, progress=False, time_budget=1e6)

@@ -15,7 +15,7 @@ from shoal.errors import InputError
 from shoal.options.flags import override
 from shoal.statistics.intervals import interval
 from shoal.training import evaluation
-from shoal.training.episodes import record
+from shoal.training.episodes import record_episodes
 from shoal.types import Algorithm, Environment, Learner, Scale
 
 SEEDS, EPISODES = 2, 6
@@ -187,14 +187,14 @@ def test_no_episode_is_no_judgement(busy: Case, episodes: int) -> None:
     with pytest.raises(InputError, match=f"episodes must be at least 1, not {episodes}"):
         evaluation.evaluate(*busy, jax.random.key(0), episodes)
     with pytest.raises(InputError, match=f"episodes must be at least 1, not {episodes}"):
-        record(*busy, jax.random.key(0), episodes)
+        record_episodes(*busy, jax.random.key(0), episodes)
 
 
 @pytest.mark.parametrize("name", ["busy", "drift"])
 def test_recording_one_episode(name: str) -> None:
     env, algorithm, learner = case(getattr(toys, name)(), output_gain=3.0, log_std=2.0)
     learner = jax.tree.map(lambda x: x[1], learner)
-    episodes = record(env, algorithm, learner, jax.random.key(2), 3, greedy=False)
+    episodes = record_episodes(env, algorithm, learner, jax.random.key(2), 3, greedy=False)
     assert len(episodes) == 3
     for episode in episodes:
         length = len(episode.rewards)
@@ -211,8 +211,8 @@ def test_recording_one_episode(name: str) -> None:
 def test_decisions_are_recorded_with_what_they_follow_from(busy: Case) -> None:
     """Played again by hand from what was seen, with the recurrent state; without being asked for there are none."""
     learner = jax.tree.map(lambda x: x[0], busy.learner)
-    plain = record(busy.env, busy.algorithm, learner, jax.random.key(3), 1)[0]
-    told = record(busy.env, busy.algorithm, learner, jax.random.key(3), 1, decisions=True)[0]
+    plain = record_episodes(busy.env, busy.algorithm, learner, jax.random.key(3), 1)[0]
+    told = record_episodes(busy.env, busy.algorithm, learner, jax.random.key(3), 1, decisions=True)[0]
     assert plain.decisions is None and plain.ended and told.decisions is not None
     np.testing.assert_array_equal(told.actions, plain.actions)
     np.testing.assert_array_equal(told.rewards, plain.rewards)
@@ -234,7 +234,7 @@ def test_decisions_in_an_environment_of_the_host() -> None:
     host = counters.hosted()
     made = case(host, output_gain=3.0)  # type: ignore[arg-type]
     learner = jax.tree.map(lambda x: x[0], made.learner)
-    told = record(host, made.algorithm, learner, jax.random.key(3), 1, decisions=True)[0]
+    told = record_episodes(host, made.algorithm, learner, jax.random.key(3), 1, decisions=True)[0]
     assert told.decisions is not None and told.ended and told.states == []
     assert told.decisions["obs"].shape == (*told.rewards.shape, host.spec.obs_dim)
     np.testing.assert_array_equal(told.decisions["probabilities"].argmax(-1), told.actions)

@@ -40,7 +40,7 @@ def roll(number: int) -> Trajectory:
 
 
 def filled(replay: Any, count: int) -> tuple[feed.Feed, Any]:
-    fed = feed.make(replay, roll(0), E, 1)
+    fed = feed.make_feed(replay, roll(0), E, 1)
     state = fed.init()
     for number in range(count):
         state = fed.put(state, roll(number))
@@ -86,7 +86,7 @@ def test_it_holds_and_draws_what_flashbax_does() -> None:
         add_batch_size=E, sample_batch_size=32, sample_sequence_length=4, period=2, min_length_time_axis=7,
         max_length_time_axis=5 * T,
     )  # fmt: skip
-    fed = feed.make(REPLAY, roll(0), E, 1)
+    fed = feed.make_feed(REPLAY, roll(0), E, 1)
     assert fed.ready is not None
     state, there = fed.init(), theirs.init({"when": jnp.int32(0), "who": jnp.int32(0)})
     for number in range(8):
@@ -122,7 +122,7 @@ def test_it_waits_until_there_is_enough() -> None:
 
 
 def test_on_policy_takes_the_trajectory_itself() -> None:
-    fed = feed.make((), (), E, 1)
+    fed = feed.make_feed((), (), E, 1)
     assert fed.ready is None and fed.num_bytes == 0
     newest = fed.take(fed.put(fed.init(), roll(0)), roll(1), jax.random.key(0))
     assert isinstance(newest, Trajectory) and newest.action[0, 0] == T
@@ -140,21 +140,22 @@ def test_on_policy_takes_the_trajectory_itself() -> None:
 def test_what_cannot_work_is_refused(change: dict[str, int], shards: int, sentence: str) -> None:
     small = {"capacity": 40} if "length" in change else {}
     with pytest.raises(InputError, match=sentence):
-        feed.make(REPLAY._replace(**(small | change)), roll(0), E, shards)
+        feed.make_feed(REPLAY._replace(**(small | change)), roll(0), E, shards)
 
 
 def test_memory_is_said_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = np.array(jax.devices("cpu")[:2])
     monkeypatch.setattr(memory, "free", lambda device: 1_000_000)
     assert (
-        memory.check(150_000, devices, 5000, 1) == "The replay buffer of 5,000 timesteps takes 300.0 kB of 1.0 MB free."
+        memory.check_memory(150_000, devices, 5000, 1)
+        == "The replay buffer of 5,000 timesteps takes 300.0 kB of 1.0 MB free."
     )
     with pytest.raises(
         InputError, match=r"2 seeds' replay .* would take 600.0 kB, and writing .* 1.2 MB .* 1.0 MB are free; lower"
     ):
-        memory.check(300_000, devices, 5000, 2)
+        memory.check_memory(300_000, devices, 5000, 2)
     monkeypatch.setattr(memory, "free", lambda device: None)
-    assert "free" not in memory.check(10**15, devices, 5000, 1)
+    assert "free" not in memory.check_memory(10**15, devices, 5000, 1)
 
 
 def test_an_accelerator_needs_memory_for_the_buffer_and_its_computer_for_checkpoints(
@@ -162,11 +163,11 @@ def test_an_accelerator_needs_memory_for_the_buffer_and_its_computer_for_checkpo
 ) -> None:
     devices = np.array([SimpleNamespace(platform="gpu")] * 2)
     monkeypatch.setattr(memory, "free", lambda device: 1_000_000 if device.platform == "gpu" else 1_500_000)
-    assert memory.check(700_000, devices, 5000, 1).endswith("takes 700.0 kB of 1.0 MB free on each device.")
+    assert memory.check_memory(700_000, devices, 5000, 1).endswith("takes 700.0 kB of 1.0 MB free on each device.")
     with pytest.raises(InputError, match=r"would take 900.0 kB on each device, but 1.0 MB are free"):
-        memory.check(900_000, devices, 5000, 1)
+        memory.check_memory(900_000, devices, 5000, 1)
     with pytest.raises(InputError, match=r"take 780.0 kB on each device, and writing .* 1.6 MB .* 1.5 MB are free"):
-        memory.check(780_000, devices, 5000, 1)
+        memory.check_memory(780_000, devices, 5000, 1)
 
 
 def test_a_run_too_short_to_learn_says_so(tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_a_run_too_short_to_learn_says_so(tmp_path: Path) -> None:
 
 @cache
 def compiled(capacity: int) -> tuple[Program, Any]:
-    env, layout = toys.busy(), sharding.plan(2, 4, 1)
+    env, layout = toys.busy(), sharding.plan_layout(2, 4, 1)
     config = iql.Config(network=Body((4,), orthogonal=False), buffer_size=capacity, learning_starts=100)
     algorithm = iql.make(env.spec, config, Scale(4, 6, 10))
     program = compile_program(env, algorithm, layout, 6, 10)
@@ -227,7 +228,7 @@ def test_a_new_run_is_traced_once(name: str, inits: int) -> None:
         return call
 
     algorithm = made._replace(init=counted("init"), act=counted("act"), update=counted("update"))
-    layout = sharding.plan(1, 4, 1)
+    layout = sharding.plan_layout(1, 4, 1)
     program = compile_program(toys.busy(), algorithm, layout, 12, 4)
     program.template()
     assert program.ahead is not None

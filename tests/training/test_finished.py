@@ -17,7 +17,7 @@ from shoal.runs.train import trainer_of
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import stopping
 from shoal.training.trainer import Trainer
-from shoal.trust.run_file import entries_of, recorded
+from shoal.trust.run_file import config_of_run, own_record
 from support import trained
 
 DONE = "This run has finished its 3,200 steps per seed; more steps would continue it.\n"
@@ -81,7 +81,7 @@ def test_the_folder_of_somebody_else_remains_one(how: str, done: Path, tmp_path:
     if how == "finished":
         assert shoal.resume(folder, progress=False, eval_episodes=0).untouched
     else:
-        monkeypatch.setattr(api, "finish", lambda run, trainer: run)
+        monkeypatch.setattr(api, "train_to_end", lambda run, trainer: run)
         shoal.resume(folder, environment=toys.busy(), progress=False, steps=3300)
     assert json.loads((folder / "run.json").read_text()) != json.loads((done / "run.json").read_text())
     with pytest.raises(InputError, match="not recorded as your own run"):
@@ -90,7 +90,7 @@ def test_the_folder_of_somebody_else_remains_one(how: str, done: Path, tmp_path:
 
 def test_ones_own_folder_remains_ones_own(copy: Path) -> None:
     def record() -> Any:
-        return recorded(copy, entries_of(copy))
+        return own_record(copy, config_of_run(copy))
 
     before = record()
     assert before is not None and before.directory == str(Path(toys.__file__).parent)
@@ -138,7 +138,7 @@ def test_a_run_whose_end_is_damaged_has_not_finished(part: str, copy: Path) -> N
     run = shoal.resume(copy, progress=False)
     assert run.finished and not run.untouched
     assert Checkpoints(copy / part).load_meta(25, warn=pytest.fail) is not None
-    assert final_evaluation.read(copy, 3200, 4) == run.final_score
+    assert final_evaluation.known_evaluation_text(copy, 3200, 4) == run.final_score
 
 
 def test_restored_at_the_end_it_does_not_compile(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def test_one_of_two_runs_that_start_in_a_folder_trains(tmp_path: Path) -> None:
         said = [process.communicate()[0] for process in processes]
     assert sorted(said) == ["refused\n", "trained True\n"]
     assert Checkpoints(tmp_path / "run" / "checkpoints").latest() == 5
-    assert [row["update"] for row in shoal.storage.log.read(tmp_path / "run", warn=pytest.fail)] == [1, 2, 3, 4, 5]
+    assert [row["update"] for row in shoal.storage.log.read_log(tmp_path / "run", warn=pytest.fail)] == [1, 2, 3, 4, 5]
 
 
 def test_a_folder_in_use_can_only_be_read(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

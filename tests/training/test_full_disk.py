@@ -17,7 +17,7 @@ from shoal.plots import curves
 from shoal.rollouts import worker
 from shoal.storage import checkpoint, manifest, tensorboard
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.log import FILE, Log, read
+from shoal.storage.log import LOG_FILE, Log, read_log
 from shoal.system.files import append, write_text
 from shoal.video import encode
 from support import trained
@@ -83,9 +83,9 @@ def test_training_with_a_disk_that_is_full_from_any_call_on(
         steps = Checkpoints(folder / "checkpoints").steps()
         for step in steps:
             Checkpoints(folder / "checkpoints").load_meta(step, warn=pytest.fail)
-        rows = read(folder, warn=pytest.fail)
+        rows = read_log(folder, warn=pytest.fail)
         assert [row["update"] for row in rows] == list(range(1, len(rows) + 1)) and len(rows) >= max(steps, default=0)
-    assert full_at > 60 and said == {"The checkpoint", FILE, "tensorboard", "events.out"}
+    assert full_at > 60 and said == {"The checkpoint", LOG_FILE, "tensorboard", "events.out"}
     assert capfd.readouterr() == ("", "")
 
 
@@ -123,21 +123,21 @@ def test_half_a_row_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "write", fills_up)
     with pytest.raises(WriteError, match=r"metrics\.jsonl cannot be written: No space left"):
         log.write({"step": 3})
-    assert (tmp_path / FILE).read_text() == '{"step": 1}\n{"step": 2}\n'
+    assert (tmp_path / LOG_FILE).read_text() == '{"step": 1}\n{"step": 2}\n'
 
 
 def test_files_that_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """run.json, evaluation.json, preparation.json, tables and pictures: the old one stays, and nothing beside it."""
     image = Image.new("RGB", (4, 4))
     writers: dict[str, Callable[[], Any]] = {
-        "run.json": lambda: manifest.write(tmp_path, {}),
+        "run.json": lambda: manifest.write_run_json(tmp_path, {}),
         "evaluation.json": lambda: write_text(tmp_path / "evaluation.json", "{}"),
         "replay.gif": lambda: encode.write_video(tmp_path / "replay.gif", [image, image], [0.1, 0.1]),
         "replay.png": lambda: encode.write_video(tmp_path / "replay.png", [image], [0.1]),
         "curves.png": lambda: curves.plot(tmp_path, tmp_path / "curves.png"),
         "curves.svg": lambda: curves.plot(tmp_path, tmp_path / "curves.svg"),
     }
-    append(tmp_path / FILE, b'{"step": 1, "return": 1.0}\n')
+    append(tmp_path / LOG_FILE, b'{"step": 1, "return": 1.0}\n')
     for name in writers:
         (tmp_path / name).write_text("old")
     disk = Disk(monkeypatch)

@@ -22,8 +22,7 @@ from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.options.flags import flags_of
 from shoal.rollouts import fused
-from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.host import HostRollout, Parallelism
 from shoal.runs import api
 from shoal.runs import train as training
 from shoal.storage import log
@@ -70,7 +69,7 @@ def test_the_run_is_the_devices(name: str, workers: int, tmp_path: Path, trainer
     for kind in ("hosted", "device"):
         env = counters.hosted() if kind == "hosted" else counters.device()
         assert shoal.train(name, env, folder=tmp_path / kind, progress=False, **flags).finished
-    mine, theirs = (log.read(tmp_path / kind) for kind in ("hosted", "device"))
+    mine, theirs = (log.read_log(tmp_path / kind) for kind in ("hosted", "device"))
     assert [row["update"] for row in mine] == [row["update"] for row in theirs] == list(range(1, 9))
     for a, b in zip(mine, theirs, strict=True):
         assert a.keys() == b.keys() and a["return"] == pytest.approx(b["return"], abs=1e-5)
@@ -92,7 +91,7 @@ def test_an_environment_that_breaks_takes_nothing_that_was_learned(tmp_path: Pat
     with pytest.raises(GameError, match=r"raised ValueError: the counter is stuck in step \d of an episode, at the"):
         shoal.train("ippo", counters.hosted(False, "raise later"), folder=folder, progress=False, **flags)
     assert Checkpoints(folder / "checkpoints").latest() == Checkpoints(folder / "policy").latest() == 5
-    calm, before = log.read(tmp_path / "calm"), log.read(folder)
+    calm, before = log.read_log(tmp_path / "calm"), log.read_log(folder)
     assert [row["return"] for row in before] == [row["return"] for row in calm[:5]]
     with pytest.raises(InputError, match="pass that environment again"):
         shoal.resume(folder, progress=False)
@@ -102,7 +101,7 @@ def test_an_environment_that_breaks_takes_nothing_that_was_learned(tmp_path: Pat
     run = shoal.resume(folder, environment=counters.hosted(), progress=False)
     state = trainers[2].state
     assert run.finished and state is not None and state.learner.updates.tolist() == [8, 8]
-    rows = log.read(folder)
+    rows = log.read_log(folder)
     assert [row["update"] for row in rows] == list(range(1, 9)) and rows[:5] == before
     assert rows[5]["return"] != calm[5]["return"]  # new episodes, where the undisturbed run is in the middle of some
     learned, then, now = (trainer.state.learner.policy for trainer in trainers if trainer.state is not None)
@@ -158,7 +157,7 @@ def test_every_rollout_waits_for_workers_as_long_as_training_does(
     key = jax.random.key(0)
     run = api.Run(tmp_path, "ippo", "counters:hosted", {}, settings, ippo.Config(), env)
     acting, learner = run._acting(), Learner(jnp.zeros(1), (), (), (), jnp.zeros(1, jnp.int32))
-    during = selection.of(env, acting, settings, tmp_path, None, lambda: None)
+    during = selection.selection_of(env, acting, settings, tmp_path, None, lambda: None)
     assert during is not None
     for play in (
         lambda: evaluation.Evaluator(env, acting, 2, True, run._workers()).prepare(learner),
@@ -229,7 +228,7 @@ def test_every_algorithm_acts_on_the_host(name: str) -> None:
     """Its trajectory has the device's shapes and types."""
     made = counters.algorithm(name, 4)
     learner = made.init(jax.random.key(0))
-    rolling = fused.make(counters.device(), 4, 3)
+    rolling = fused.make_rollout(counters.device(), 4, 3)
 
     def roll(key: Any) -> Any:
         state = rolling.init(key, made.initial_carry(4))

@@ -19,11 +19,10 @@ from shoal.errors import InputError
 from shoal.networks import inputs
 from shoal.options.flags import override
 from shoal.rollouts import fused
-from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.host import HostRollout, Parallelism
 from shoal.sides.sides import narrowed
 from shoal.training import feed
-from shoal.training.episodes import record
+from shoal.training.episodes import record_episodes
 from shoal.types import Scale
 
 SMALL: dict[str, Any] = {
@@ -115,7 +114,7 @@ def test_the_host_rolls_out_the_same_bytes_in_shared_memory() -> None:
 
 
 def test_buffers_hold_bytes() -> None:
-    rollout = fused.make(wrap(images.device(), Wrapping(frame_stack=2)), 2, 8)
+    rollout = fused.make_rollout(wrap(images.device(), Wrapping(frame_stack=2)), 2, 8)
 
     def act(policy: Any, carry: Any, step: Any, key: Any, greedy: bool) -> Any:
         return carry, jnp.zeros((2, 2), jnp.int32), {}
@@ -124,7 +123,7 @@ def test_buffers_hold_bytes() -> None:
     assert traj.step.obs.dtype == traj.outcome.obs.dtype == jnp.uint8
     config = override(iql.Config(), {"buffer_size": 64, "learning_starts": 16, "batch_size": 4, "hidden": (4,)})
     replay = iql.make(wrap(images.device(), Wrapping(frame_stack=2)).spec, config, Scale(1, 1, 1)).replay
-    fed = feed.make(replay, traj._replace(extras={}), 2, 1)
+    fed = feed.make_feed(replay, traj._replace(extras={}), 2, 1)
     buffers = fed.init()
     widths = [x.dtype for x in jax.tree.leaves(buffers) if x.shape[-1:] == traj.step.obs.shape[-1:]]
     assert widths == [jnp.uint8] * 2 and fed.num_bytes < 64 * 2 * (2 * 400) + 64 * 200
@@ -143,7 +142,7 @@ def test_off_policy_runs_read_bytes(tmp_path: Path) -> None:
 def test_recorded_decisions_leave_out_images(trained: Any) -> None:
     policies = trained.policies()
     env = wrap(images.device(), Wrapping(resize=(4, 4), frame_stack=2, last_action=True))
-    [episode] = record(env, policies._algorithm, policies._learner, jax.random.key(0), 1, decisions=True)
+    [episode] = record_episodes(env, policies._algorithm, policies._learner, jax.random.key(0), 1, decisions=True)
     assert episode.decisions is not None and "obs" not in episode.decisions and "legal" in episode.decisions
 
 

@@ -120,5 +120,5 @@ def test_killed_where_it_wraps(whole: Path, tmp_path: Path, monkeypatch: pytest.
     assert here.keys() == there.keys() and len(here) > 20
     assert [name for name in here if here[name] != there[name]] == []
     timing = ("seconds", "steps_per_second")
-    rows = [[{k: v for k, v in row.items() if k not in timing} for row in log.read(at)] for at in (folder, whole)]
+    rows = [[{k: v for k, v in row.items() if k not in timing} for row in log.read_log(at)] for at in (folder, whole)]
     assert rows[0] == rows[1] and [row["update"] for row in rows[0]] == [2, 4, 6, 8, 10]

@@ -30,7 +30,7 @@ def test_the_sign_of_the_advantage(tmp_path: Path) -> None:
     """Climbing leads to +1 for each of two agents, descending to −1, standing still to about 0."""
     run = train(tmp_path, "coordination", 25)
     assert run.evaluate(16).per_seed.tolist() == [2.0, 2.0]
-    assert np.mean(log.read(tmp_path)[-1]["return"]) > 1.8  # it does so when sampling, too
+    assert np.mean(log.read_log(tmp_path)[-1]["return"]) > 1.8  # it does so when sampling, too
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def tempted(tmp_path_factory: pytest.TempPathFactory) -> shoal.Run:
 
 def test_the_mask_in_acting_and_evaluation(tempted: shoal.Run) -> None:
     """The best-looking action pays 100 and is illegal: a return above 3, one for each step, gives a cheat away."""
-    returns = [x for row in log.read(tempted.folder) for x in row["return"] if x is not None]
+    returns = [x for row in log.read_log(tempted.folder) for x in row["return"] if x is not None]
     assert 2.8 < max(returns) <= 3.0
     assert min(returns) < 1.7
     for greedy in (True, False):
@@ -56,7 +56,7 @@ def test_the_mask_in_acting_and_evaluation(tempted: shoal.Run) -> None:
 
 def test_the_mask_in_the_ratio_and_the_entropy(tempted: shoal.Run) -> None:
     """Without it, three legal of four equal actions make an entropy of ln 4 and a ratio of 3/4 in the first update."""
-    first = log.read(tempted.folder)[0]
+    first = log.read_log(tempted.folder)[0]
     assert first["update"] == 1
     for seed in range(2):
         assert np.log(3) - 0.1 < first["entropy"][seed] <= np.log(3) + 1e-6

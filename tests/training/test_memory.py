@@ -52,7 +52,7 @@ def test_the_estimate_of_a_roll_out_is_a_lower_bound(make: Any, kind: Any) -> No
     env = make()
     config = override(kind.Config(), {"hidden": (4,), "minibatches": 1, "mixer_input": "concat"})
     algorithm = kind.make(env.spec, config, Scale(4, 8, 10))._replace(replay=("anything",))
-    shapes = trajectory_shape(algorithm, fused.make(env, 4, 8), 4)
+    shapes = trajectory_shape(algorithm, fused.make_rollout(env, 4, 8), 4)
     bare = shapes._replace(extras={}, carry=())
     true = sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(bare))
     flags = 2 * 2 * 4 * 8
@@ -75,7 +75,7 @@ def test_episodes_of_evaluation_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
         evaluation.evaluate(env, algorithm, learner, jax.random.key(0), 100_000)
     player = crossplay.Player("a", "mappo", algorithm, learner)
     with pytest.raises(InputError, match=r"2e5 episodes of up to 7 steps would take .*; lower episodes\."):
-        crossplay.play(env, [player], (0,), jax.random.key(0), 100_000)
+        crossplay.play_matches(env, [player], (0,), jax.random.key(0), 100_000)
 
 
 def test_too_many_python_objects_are_refused(tmp_path: Path) -> None:

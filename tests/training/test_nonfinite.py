@@ -40,14 +40,14 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
 
 def test_it_says_which_metric(stopped: Stopped) -> None:
     metric, _, rest = stopped.said.partition(" of seed ")
-    assert metric in log.read(stopped.folder)[-1]
+    assert metric in log.read_log(stopped.folder)[-1]
     assert rest.startswith(f"3 is nan after update {BROKEN + 1}; the checkpoint after update {BROKEN} is kept.")
 
 
 def test_the_last_good_checkpoint_is_kept(stopped: Stopped) -> None:
     for name in ("checkpoints", "policy"):
         assert Checkpoints(stopped.folder / name).latest() == BROKEN
-    assert [row["update"] for row in log.read(stopped.folder)] == list(range(1, BROKEN + 1))
+    assert [row["update"] for row in log.read_log(stopped.folder)] == list(range(1, BROKEN + 1))
     template = trainer_of(shoal.open_run(stopped.folder), False).program.template()
     state, _, _ = Checkpoints(stopped.folder / "checkpoints").restore(template)
     for path, leaf in jax.tree_util.tree_leaves_with_path((state.learner, state.rollout)):

@@ -51,7 +51,7 @@ def test_a_team_trains_resumes_and_acts(case: str, tmp_path: Path) -> None:
 
     half = tmp_path / "half"
     shutil.copytree(whole.folder, half)
-    (newest, _, path), *_ = step_folders.found(half / "checkpoints")
+    (newest, _, path), *_ = step_folders.committed_steps(half / "checkpoints")
     assert newest == 2
     shutil.rmtree(path)
     shutil.rmtree(half / "policy")
@@ -127,7 +127,7 @@ def stored(folder: Path, **options: Any) -> Path:
     settings = override(Settings(steps=1.0), options)
     described = Described("mappo", "mpe/simple_spread", {}, True, settings, override(config, options), spec)
     folder.mkdir()
-    manifest.write(folder, described.as_json())
+    manifest.write_run_json(folder, described.as_json())
     (folder / "metrics.jsonl").write_text('{"step": 1, "return": [1.0]}\n', encoding="utf-8")
     return folder
 
@@ -136,7 +136,7 @@ def test_a_folder_whose_network_was_exchanged_is_a_strangers(tmp_path: Path) -> 
     from shoal.runs import open as opening
 
     folder = stored(tmp_path / "run", network="own_nets:flax")
-    opening.keep(library.open_run(folder, trust=True))
+    opening.keep_run_json(library.open_run(folder, trust=True))
     assert library.open_run(folder).config.network.network == "own_nets:flax"
     text = (folder / "run.json").read_text(encoding="utf-8")
     (folder / "run.json").write_text(text.replace("own_nets:flax", "evil:flax"), encoding="utf-8")

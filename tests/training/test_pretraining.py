@@ -19,10 +19,9 @@ from shoal.algorithms import mappo, seps
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.runs.train import trainer_of
-from shoal.sides.preparation import Preparation
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import pretraining
-from shoal.types import Scale
+from shoal.types import Preparation, Scale
 
 TEAM = {"type_distribution": (2, 1, 1), "horizon": 10}
 FLAGS: dict[str, Any] = {

@@ -37,7 +37,7 @@ def arrays(folder: Path, step: int | None = None) -> dict[str, bytes]:
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if k not in TIMING} for row in log.read(folder)]
+    return [{k: v for k, v in row.items() if k not in TIMING} for row in log.read_log(folder)]
 
 
 def assert_same_end(folder: Path, whole: Whole) -> None:

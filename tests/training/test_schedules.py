@@ -30,13 +30,13 @@ OFF_POLICY = [name for name in algorithms.NAMES if hasattr(algorithms.get(name).
 @pytest.fixture
 def scales(monkeypatch: pytest.MonkeyPatch) -> list[Scale]:
     """The sizes that algorithms are made for; the last one is that of the algorithm that trains."""
-    seen, made = [], build.made
+    seen, made = [], build.make_algorithm
 
     def spy(*args: Any, scale: Scale, **more: Any) -> Any:
         seen.append(scale)
         return made(*args, scale=scale, **more)
 
-    monkeypatch.setattr(build, "made", spy)
+    monkeypatch.setattr(build, "make_algorithm", spy)
     return seen
 
 
@@ -73,7 +73,7 @@ def test_the_wait_is_as_long_as_the_buffer_takes(warm_up: int, length: int, envs
     zeros = jnp.zeros((T, envs))
     rows = Step(*(zeros for _ in Step._fields))
     traj = Trajectory(rows, zeros, {}, rows, ())
-    fed = feed.make(replay, traj, envs, 1)
+    fed = feed.make_feed(replay, traj, envs, 1)
     state, stored = fed.init(), 0
     assert fed.ready is not None
     while not fed.ready(state):

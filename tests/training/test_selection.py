@@ -14,7 +14,7 @@ from shoal.errors import CheckpointError
 from shoal.game import HostEnvironment
 from shoal.runs import final_evaluation
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.log import read
+from shoal.storage.log import read_log
 from shoal.training import selection
 from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator, evaluation_of
@@ -43,19 +43,19 @@ def bits(run: shoal.Run, folder: str = "policy") -> list[bytes]:
 
 
 def greedy_rows(folder: Path) -> dict[int, list[float]]:
-    return {row["update"]: row["greedy/return"] for row in read(folder) if "greedy/return" in row}
+    return {row["update"]: row["greedy/return"] for row in read_log(folder) if "greedy/return" in row}
 
 
 def test_the_log_has_a_column_after_every_so_many_updates(evaluated: shoal.Run) -> None:
     rows = greedy_rows(evaluated.folder)
     assert list(rows) == [4, 8, 12, 16] and all(len(scores) == 2 for scores in rows.values())
-    assert all(row["greedy/seconds"] >= 0 for row in read(evaluated.folder) if row["update"] in rows)
+    assert all(row["greedy/seconds"] >= 0 for row in read_log(evaluated.folder) if row["update"] in rows)
 
 
 def test_training_is_not_changed(evaluated: shoal.Run, tmp_path: Path) -> None:
     plain = shoal.train("mappo", "toys:busy", folder=tmp_path / "run", **FLAGS)
     assert bits(plain) == bits(evaluated)
-    assert [row["return"] for row in read(plain.folder)] == [row["return"] for row in read(evaluated.folder)]
+    assert [row["return"] for row in read_log(plain.folder)] == [row["return"] for row in read_log(evaluated.folder)]
     with pytest.raises(CheckpointError, match="has no best policy; train with --eval-every to keep it"):
         plain.evaluate(3, best=True)
 
@@ -146,7 +146,7 @@ def test_a_damaged_best_policy_does_not_lose_the_score_of_the_last(
     for step in Checkpoints(copy / selection.FOLDER).steps():
         trained.damage(copy / selection.FOLDER / str(step))
     run = shoal.open_run(copy)
-    final_evaluation.keep(run, run.evaluate(3), 3, lambda: None)
+    final_evaluation.keep_evaluation(run, run.evaluate(3), 3, lambda: None)
     assert run.final_score == str(run.evaluation) and "damaged" in capsys.readouterr().err
 
 

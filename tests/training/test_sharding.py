@@ -68,7 +68,7 @@ def updated() -> dict[str, Any]:
     whole, on_one, on_two = noise(2 * E), algorithm(2 * E), algorithm(E)
     learner, key = on_one.init(jax.random.key(0)), jax.random.key(1)
     cut = jax.P(None, DEVICES)
-    shard = partial(jax.shard_map, mesh=sharding.plan(1, 2 * E, 2).mesh, check_vma=False)
+    shard = partial(jax.shard_map, mesh=sharding.plan_layout(1, 2 * E, 2).mesh, check_vma=False)
     over_two = shard(on_two.update, in_specs=(jax.P(), cut, jax.P()), out_specs=jax.P())
     one, two = (jax.jit(update)(learner, whole, key) for update in (on_one.update, over_two))
     return {"before": learner, "one": one, "two": two}

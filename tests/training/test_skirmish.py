@@ -112,7 +112,9 @@ def test_agents_that_are_shown_no_masks_train_and_are_deployed(unmasked: Path):
     run, team = shoal.open_run(unmasked), shoal.load(unmasked)
     learner = jax.tree.map(lambda x: x[0], run._learner())
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(learner.policy) if np.issubdtype(x.dtype, np.floating))
-    played = episodes.record(run.env, run._acting(), learner, jax.random.key(0), 1, greedy=False, decisions=True)[0]
+    played = episodes.record_episodes(
+        run.env, run._acting(), learner, jax.random.key(0), 1, greedy=False, decisions=True
+    )[0]
     assert played.decisions is not None and played.decisions["legal"].all()
     assert (played.decisions["probabilities"] > 0).all() and (played.actions >= 6).any()  # enemies are far
     env = registry.make("skirmish/3m", horizon=12)
@@ -140,13 +142,13 @@ def test_a_run_without_masks_resumes_exactly(unmasked: Path, tmp_path: Path):
 def test_pictures_of_a_battle_are_drawn_when_they_are_read(whole: Path, tmp_path: Path):
     """All of a long episode at once would fill the memory."""
     run = shoal.open_run(whole)
-    played = episodes.record(
+    played = episodes.record_episodes(
         run.env, run._acting(), jax.tree.map(lambda x: x[0], run._learner()), jax.random.key(0), 1
     )[0]
     assert isinstance(played.frames, episodes.Pictures) and len(played.frames) == len(played.actions) + 1
     one, again = (np.asarray(played.frames[3]) for _ in range(2))
     np.testing.assert_array_equal(one, again)
     assert one.dtype == np.uint8 and (one != np.asarray(played.frames[0])).any()
-    made = episodes.draw([played, played], run.spec, tmp_path / "battle.gif", "battle")
+    made = episodes.draw_episodes([played, played], run.spec, tmp_path / "battle.gif", "battle")
     with Image.open(made) as picture:
         assert picture.n_frames == 2 * len(played.frames)  # type: ignore[attr-defined]

@@ -85,7 +85,7 @@ def test_it_trains_resumes_and_acts(name: str, devices: int, tmp_path: Path, mon
     flags |= {"eval_every": 2 * 24, "curve_episodes": 2} if name == "mappo" else {}
     run = shoal.train(name, "toys:busy", folder=whole, progress=False, **flags)
     assert run.finished
-    rows = log.read(whole)
+    rows = log.read_log(whole)
     assert [row["update"] for row in rows] == list(range(1, 9))
     learned = {name for name, x in rows[-1].items() if isinstance(x, list)} - {"return", "episode_length"}
     assert all(np.isfinite(rows[-1][name]).all() for name in learned if "/" not in name) and len(learned) > 4

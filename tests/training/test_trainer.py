@@ -48,7 +48,7 @@ def feed(trainer: Trainer, cuts: list[int], said: Any) -> list[dict[str, Any]]:
     for start, stop in zip([0, *cuts], [*cuts, UPDATES], strict=True):
         trainer._take(jax.tree.map(lambda x, a=start, b=stop: x[a:b], said), stop - start, 0.5)
     trainer.log.close()
-    return log.read(trainer.log.folder)
+    return log.read_log(trainer.log.folder)
 
 
 def test_rows_are_means_over_their_updates(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_shorter_row_after_resuming(tmp_path: Path) -> None:
     trainer._take(jax.tree.map(lambda x: x[20:], said), 10, 0.5)
     trainer.log.close()
     assert trainer.update == UPDATES
-    assert [row["update"] for row in log.read(tmp_path)] == [21, 26, 30]
+    assert [row["update"] for row in log.read_log(tmp_path)] == [21, 26, 30]
 
 
 def test_every_seed_starts_from_its_own_number(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_metric_that_is_not_finite_is_named(tmp_path: Path) -> None:
     metrics["entropy"][8, 1] = np.inf
     with pytest.raises(NonFiniteError, match=r"^entropy of seed 4 is inf after update 9; the checkpoint after update"):
         trainer._take((metrics, stats), UPDATES, 0.5)
-    assert log.read(tmp_path) == []
+    assert log.read_log(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_updates_are_rounded_up() -> None:
     ],
 )
 def test_where_the_work_goes(seeds: int, num_envs: int, devices: int | None, shards: tuple[int, int]) -> None:
-    layout = sharding.plan(seeds, num_envs, devices)
+    layout = sharding.plan_layout(seeds, num_envs, devices)
     assert tuple(layout.mesh.shape.values()) == shards
     assert (layout.seeds * shards[0], layout.num_envs * shards[1]) == (seeds, num_envs)
 

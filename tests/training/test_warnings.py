@@ -14,8 +14,7 @@ import shoal
 import toys
 from shoal.algorithms import iql
 from shoal.networks.body import Body
-from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.host import HostRollout, Parallelism
 from shoal.runs import api, train
 from shoal.runs.train import trainer_of
 from shoal.training import checks
@@ -90,7 +89,7 @@ def test_a_run_too_short_to_learn(
     settings = Settings(steps=96.0, num_envs=4, rollout_length=6, devices=1, tensorboard=False, num_workers=0)
     config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=97)
     run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
-    train.finish(run, trainer_of(run, False))
+    train.train_to_end(run, trainer_of(run, False))
     assert capsys.readouterr() == ("", "A run of 96 steps has no update, since learning_starts is 97.\n")
     train.announce(run, trainer_of(run, True))  # with notes
     assert "num_workers has no effect: toys/busy is compiled with the update.\n" in capsys.readouterr().err
@@ -106,6 +105,6 @@ def test_a_run_too_short_to_learn(
 )
 def test_options_of_workers_of_an_environment_that_has_none(flags: dict[str, Any], said: str) -> None:
     """Commands refuse them where the environment's name tells; files, programs and own environments get a note."""
-    lines = checks.workers(toys.busy(), Settings(**flags))
+    lines = checks.notes_on_workers(toys.busy(), Settings(**flags))
     assert len(lines) == bool(said) and "".join(lines).startswith(said)
-    assert not checks.workers(counters.hosted(), Settings(**flags))
+    assert not checks.notes_on_workers(counters.hosted(), Settings(**flags))

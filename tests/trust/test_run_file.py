@@ -30,7 +30,7 @@ from shoal.storage import configuration, manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.system.files import dumps
 from shoal.training.settings import Settings
-from shoal.trust.run_file import Described, check_same_spec, described, spec_of
+from shoal.trust.run_file import Described, check_same_spec, described_run, spec_of
 from shoal.types import EnvSpec
 
 
@@ -40,7 +40,7 @@ def written(folder: Path, algorithm: str = "mappo", options: dict[str, Any] | No
     spec = wrap(toys.busy(**options), here.wrapping).spec
     run = Described(algorithm, "toys:busy", options, True, here, algorithms.get(algorithm).Config(), spec)
     folder.mkdir(exist_ok=True)
-    manifest.write(folder, run.as_json())
+    manifest.write_run_json(folder, run.as_json())
     return folder
 
 
@@ -53,13 +53,13 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def again(folder: Path) -> Any:
     """What Shoal read, as it would write it."""
-    return json.loads(dumps(described(folder).as_json()))
+    return json.loads(dumps(described_run(folder).as_json()))
 
 
 def refused(folder: Path) -> str:
     """The sentence with which a folder is refused."""
     with pytest.raises(InputError) as caught:
-        described(folder)
+        described_run(folder)
     assert "\n" not in str(caught.value) and str(caught.value).isprintable() and "run.json" in str(caught.value)
     return str(caught.value)
 
@@ -69,7 +69,7 @@ def test_what_is_written_is_read(algorithm: str, tmp_path: Path) -> None:
     folder = written(
         tmp_path, algorithm, {"horizon": 4}, steps=1e5, wrapping=Wrapping(last_action=True, agent_ids=True)
     )
-    run = described(folder)
+    run = described_run(folder)
     assert run == Described(algorithm, "toys:busy", {"horizon": 4}, True, run.settings, run.config, run.spec)
     assert run.settings == Settings(seeds=2, steps=1e5, wrapping=Wrapping(last_action=True, agent_ids=True))
     assert run.config == algorithms.get(algorithm).Config()
@@ -111,7 +111,7 @@ def parts(**fields: Any) -> Any:
 
 
 DAMAGES: list[tuple[str, Any, str]] = [
-    ("format", 10, f"has format 10, of a newer version of Shoal; this one reads {manifest.FORMAT}"),
+    ("format", 10, f"has format 10, of a newer version of Shoal; this one reads {manifest.RUN_FORMAT}"),
     ("format", 8, "has format 8, of a version of Shoal before 0.2.0; train the run again"),
     ("format", GONE, "has format 1, of a version of Shoal before 0.2.0"),
     ("format", "2", "has an unknown format: '2'"),
@@ -401,7 +401,7 @@ def test_any_damage_is_refused_or_read_as_it_stands(
     except InputError as error:
         assert "\n" not in str(error) and str(error).isprintable()
         return
-    assert damaged["root"]["format"] == manifest.FORMAT and found == damaged["root"]["config"]
+    assert damaged["root"]["format"] == manifest.RUN_FORMAT and found == damaged["root"]["config"]
 
 
 @settings(max_examples=150, deadline=None)
@@ -419,14 +419,14 @@ def test_any_bytes(data: st.DataObject, sound: dict[str, Any], tmp_path_factory)
     except InputError as error:
         assert "\n" not in str(error) and str(error).isprintable()
         return
-    assert json.loads(text)["format"] == manifest.FORMAT and found == json.loads(text)["config"]
+    assert json.loads(text)["format"] == manifest.RUN_FORMAT and found == json.loads(text)["config"]
 
 
 def test_a_hidden_mask_of_continuous_actions_is_refused(sound: dict[str, Any], tmp_path: Path) -> None:
     damaged = copy.deepcopy(sound)
     damaged["config"]["settings"]["action_mask"] = False
     (tmp_path / "run.json").write_text(json.dumps(damaged), encoding="utf-8")
-    assert not described(tmp_path).settings.wrapping.action_mask
+    assert not described_run(tmp_path).settings.wrapping.action_mask
     damaged["config"]["spec"]["action"] = {"kind": "box", "dim": 4, "low": 0.0, "high": 1.0}
     (tmp_path / "run.json").write_text(json.dumps(damaged), encoding="utf-8")
     assert "action_mask is false, and 'action' is continuous" in refused(tmp_path)
@@ -438,7 +438,7 @@ def test_a_hidden_mask_of_continuous_actions_is_refused(sound: dict[str, Any], t
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
     def run(**changed: Any) -> dict[str, Any]:
         folder = written(tmp_path / "run", **changed)
-        return configuration.identity(described(folder).as_json(), {"steps", "keep"})
+        return configuration.identity(described_run(folder).as_json(), {"steps", "keep"})
 
     state, before = {"x": np.ones(2)}, run(options={"horizon": 5})
     Checkpoints(tmp_path / "checkpoints", 3, before).save(7, state, {"a": 1})
@@ -461,7 +461,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
 def test_a_checkpoint_without_a_configuration_is_refused(tmp_path: Path) -> None:
     state = {"x": np.ones(2)}
     Checkpoints(tmp_path / "checkpoints").save(7, state, {})
-    here = configuration.identity(described(written(tmp_path / "run")).as_json(), ())
+    here = configuration.identity(described_run(written(tmp_path / "run")).as_json(), ())
     with pytest.raises(CheckpointError, match="of step 7 does not contain the run's configuration"):
         Checkpoints(tmp_path / "checkpoints", 3, here).restore(state)
     for damaged in ({"format": 9}, {"format": 8, "config": here["config"]}):
@@ -480,7 +480,7 @@ def test_arrays_that_earlier_versions_did_not_describe_are_no_difference(tmp_pat
     pictured = replace(plain, parts=tuple((Part((width,), "uint8"),) for width in plain.obs_dims), novel=None)
     with pytest.raises(InputError, match=r"its parts is \[\[.*\.\.\. and was None"):
         check_same_spec(pictured, plain, False, "x was trained")
-    now = described(written(tmp_path / "run")).as_json()
+    now = described_run(written(tmp_path / "run")).as_json()
     was = json.loads(json.dumps(now))
     now["spec"] = spec_to_json(shaped)
     here = configuration.identity(now, ())

@@ -62,7 +62,7 @@ def written(folder: Path, environment: str, options: dict[str, Any], **settings:
         toys.coordination().spec,
     )
     folder.mkdir(exist_ok=True)
-    manifest.write(folder, said.as_json())
+    manifest.write_run_json(folder, said.as_json())
     (folder / "metrics.jsonl").write_text('{"step": 1, "return": [1.0]}\n', encoding="utf-8")
     return folder
 
@@ -289,7 +289,7 @@ def own_run(folder: Path, environment: str = "helpers:coordination", **settings:
     if ":" in environment:  # training has imported it
         importlib.import_module(environment.partition(":")[0])
     said = library.open_run(written(folder, environment, {}, **settings))
-    opening.keep(said)
+    opening.keep_run_json(said)
     return said
 
 
@@ -346,16 +346,16 @@ def test_what_a_folder_contains_is_never_a_record(
     assert not built(run.folder) and "cannot be written" in capsys.readouterr().err
     monkeypatch.setenv("XDG_STATE_HOME", "state")  # relative to the working directory, which may be anybody's
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert provenance.state_folder() == (tmp_path / "home" / ".local" / "state" / "shoal" / "runs").resolve()
+    assert provenance.provenance_folder() == (tmp_path / "home" / ".local" / "state" / "shoal" / "runs").resolve()
 
 
 def test_a_folder_in_the_place_of_a_deleted_one_is_another(importable: Path, tmp_path: Path) -> None:
     """Also one that holds all that the deleted one held, but for its mark, or with the mark of another run."""
     run, other = own_run(tmp_path / "run"), own_run(tmp_path / "other")
     shutil.copytree(run.folder, tmp_path / "stranger")
-    mark = run.folder / provenance.MARK
+    mark = run.folder / provenance.MARK_FILE
     right = mark.read_bytes()
-    for wrong in (None, (other.folder / provenance.MARK).read_bytes(), b"", right + b"0", b"\xff" * 32):
+    for wrong in (None, (other.folder / provenance.MARK_FILE).read_bytes(), b"", right + b"0", b"\xff" * 32):
         shutil.rmtree(run.folder)
         shutil.copytree(tmp_path / "stranger", run.folder)
         mark.unlink()
@@ -369,13 +369,13 @@ def test_a_folder_in_the_place_of_a_deleted_one_is_another(importable: Path, tmp
 def test_a_mark_that_was_there_before_is_replaced(importable: Path, tmp_path: Path) -> None:
     """Somebody else may know it; that of an own run is kept."""
     folder = written(tmp_path / "run", "helpers:coordination", {})
-    (folder / provenance.MARK).write_text("0" * 32)
+    (folder / provenance.MARK_FILE).write_text("0" * 32)
     run = library.open_run(folder)
     opening.remember(run)
-    mark = (folder / provenance.MARK).read_text()
+    mark = (folder / provenance.MARK_FILE).read_text()
     assert mark != "0" * 32 and built(folder)
     opening.remember(run)
-    assert (folder / provenance.MARK).read_text() == mark and built(folder)
+    assert (folder / provenance.MARK_FILE).read_text() == mark and built(folder)
 
 
 def test_a_record_without_a_mark_counts_as_none(importable: Path, tmp_path: Path, shoal: Callable) -> None:
@@ -384,7 +384,7 @@ def test_a_record_without_a_mark_counts_as_none(importable: Path, tmp_path: Path
     entry = json.loads(path.read_text("utf-8"))
     del entry["mark"], entry["modules"]
     path.write_text(json.dumps(entry), "utf-8")
-    (run.folder / provenance.MARK).unlink()
+    (run.folder / provenance.MARK_FILE).unlink()
     code, _, err = shoal("evaluate", run.folder)
     assert code == 2 and "is not recorded as your own run" in err and "--trust" in err
     assert err.count("\n") == 1
@@ -417,7 +417,7 @@ def test_every_own_file_that_a_run_imports_is_compared(changed: str, tmp_path: P
         with user_modules.found_in(str(here)):
             run = library.open_run(written(tmp_path / "run", "tasks.game:make", {}), trust=True)
             assert run.env is not None
-            opening.keep(run)
+            opening.keep_run_json(run)
         forget()
         sys.path[:] = path
         (here / "unrelated.py").write_text("x = 2", "utf-8")
@@ -477,10 +477,10 @@ def test_many_processes_record_at_once(tmp_path: Path) -> None:
     workers = [subprocess.Popen(command) for _ in range(2)]
     seen = set()
     while any(worker.poll() is None for worker in workers):
-        seen.add(provenance.recorded(folder, {"a": 1}))
+        seen.add(provenance.marked_record(folder, {"a": 1}))
     assert [worker.wait() for worker in workers] == [0, 0]
-    assert seen <= {None, provenance.Record("x" * 2000)} and provenance.recorded(folder, {"a": 1})
-    assert not list(provenance.state_folder().glob(".*"))
+    assert seen <= {None, provenance.OwnRecord("x" * 2000)} and provenance.marked_record(folder, {"a": 1})
+    assert not list(provenance.provenance_folder().glob(".*"))
 
 
 def test_the_module_comes_from_where_it_was_trained(helpers: Path, shoal: Callable, tmp_path: Path) -> None:
@@ -489,7 +489,7 @@ def test_the_module_comes_from_where_it_was_trained(helpers: Path, shoal: Callab
         user_modules.reachable()
     run = library.open_run(written(tmp_path / "run", "helpers:coordination", {}), trust=True)
     assert run.env is not None
-    opening.keep(run)
+    opening.keep_run_json(run)
     folder = run.folder
     sys.modules.pop("helpers")
     sys.path.remove(str(helpers))
@@ -569,7 +569,7 @@ def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(
 ) -> None:
     with user_modules.found_in(str(own_algorithm)):
         run = library.open_run(by(written(tmp_path / "run", "mpe/simple_spread", {}), "pupil:make"), trust=True)
-    opening.keep(run)
+    opening.keep_run_json(run)
     sys.modules.pop("pupil")
     sys.path.remove(str(own_algorithm))
     elsewhere = tmp_path / "elsewhere"

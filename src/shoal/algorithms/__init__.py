@@ -72,7 +72,7 @@ def canonical(name: str) -> str:
 def _canonical(part: str) -> str:
     if known(part) or ":" in part:
         return ALONE.get(part, part)
-    return f"{part}:make" if user_modules.importable(part) else part
+    return f"{part}:make" if user_modules.is_importable(part) else part
 
 
 def known(name: str) -> bool:
@@ -126,7 +126,7 @@ def near_module(name: str) -> str | None:
     wanted = name.removesuffix(".py").replace("-", "_")
     stems = [path.stem for path in Path().glob("*.py") if path.stem.isidentifier()]
     close = difflib.get_close_matches(wanted, stems, n=1, cutoff=0.7)
-    return close[0] if close and user_modules.importable(close[0]) else None
+    return close[0] if close and user_modules.is_importable(close[0]) else None
 
 
 def check_written(name: str) -> None:
@@ -235,7 +235,7 @@ def _own_module(name: str) -> Any:
     module, _, function = name.partition(":")
     if function != "make":
         raise InputError(f"Your own algorithm has the name of its module: {module!r}, not {name!r}.")
-    user_modules.found(name, "algorithm")
+    user_modules.import_user_object(name, "algorithm")
     config = getattr(sys.modules[module], "Config", None)
     try:
         sound = is_dataclass(config) and isinstance(hash(config()), int)  # type: ignore[operator]

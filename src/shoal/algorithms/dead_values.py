@@ -21,7 +21,7 @@ from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Metrics, PyTree, Scale
 
 
-def check(c: mappo.Config) -> None:
+def check_dead_value(c: mappo.Config) -> None:
     """Refuse ``dead_value`` where it has no effect.
 
     Raises:
@@ -45,7 +45,7 @@ def make(make_mappo: Callable[..., Algorithm], spec: EnvSpec, config: mappo.Conf
     """
     c = config
     check_options(c)
-    check(c)
+    check_dead_value(c)
     nets = make_nets(spec, c, policy_of(spec, c.sharing), death_mask=c.dead_value != "unmasked")
     nets = make_actor_critic(nets.actor, nets.critic._replace(trains_dead=True))
     rows = scale.rollout_length * scale.num_envs * spec.num_agents

@@ -24,13 +24,13 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from shoal.algorithms.mappo import policy_loss, value_loss
 from shoal.bounds import Count, Index, Rate
 from shoal.equations.distributions import Distribution
-from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
+from shoal.equations.returns import gae
 from shoal.equations.surrogate import importance_ratio
 from shoal.equations.targets import cut_off
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
-from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, one, optimiser
+from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, optimiser, step_of_one
 from shoal.models import acting, on_policy
 from shoal.models.actor_critic import Actor, ActorCritic, make_nets
 from shoal.models.on_policy import Batch
@@ -152,7 +152,7 @@ def fit_critic(
         return c.value_coef * loss, metrics
 
     phi, state, metrics = sgd.sgd(
-        loss, one(adam, "critic_grad_norm"), learner.critic, learner.optimiser.critic, batch, key,
+        loss, step_of_one(adam, "critic_grad_norm"), learner.critic, learner.optimiser.critic, batch, key,
         epochs=c.epochs, minibatches=c.minibatches, block=c.block, net_of=nets.actor.policy_of,
     )  # fmt: skip
     return learner._replace(critic=phi, optimiser=learner.optimiser._replace(critic=state)), metrics
@@ -187,7 +187,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # VALUES AND ADVANTAGES
         out, alive = traj.outcome, traj.step.alive
-        v = on_policy.evaluate(spec, values, nets, learner, traj)
+        v = on_policy.value_trajectory(spec, values, nets, learner, traj)
         advantage, target = gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
         learner = on_policy.update_value_scale(values, learner, target, alive)
         standard = standardise(c.normalise_advantage, advantage, alive)

@@ -25,8 +25,8 @@ from jaxtyping import Array, PRNGKeyArray
 from shoal.algorithms import happo
 from shoal.bounds import Bounds, Count, Fraction, Index, Positive, Rate, Weight
 from shoal.equations.distributions import Distribution
-from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
+from shoal.equations.returns import gae
 from shoal.equations.surrogate import importance_ratio
 from shoal.equations.targets import cut_off
 from shoal.equations.trust_region import (
@@ -115,7 +115,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # VALUES AND ADVANTAGES
         out, alive = traj.outcome, traj.step.alive
-        v = on_policy.evaluate(spec, values, nets, learner, traj)
+        v = on_policy.value_trajectory(spec, values, nets, learner, traj)
         advantage, target = gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
         learner = on_policy.update_value_scale(values, learner, target, alive)
         standard = standardise(c.normalise_advantage, advantage, alive)

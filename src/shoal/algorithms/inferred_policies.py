@@ -24,9 +24,8 @@ from shoal.learning import sgd
 from shoal.learning.optimiser import optimiser
 from shoal.learning.replay import TargetStatistics
 from shoal.models.actor_critic import make_distribution
-from shoal.models.deterministic import draw, gumbel_actions
-from shoal.models.joint_critic import per_net
-from shoal.networks.body import Body, build
+from shoal.models.deterministic import draw_noise, gumbel_actions, per_net
+from shoal.networks.body import Body, build_body
 from shoal.networks.inputs import actor_input, encode_actions, normalised, update_inputs
 from shoal.networks.sharing import per_agent
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step
@@ -70,7 +69,7 @@ def make_models(spec: EnvSpec, body: Body) -> Models:
     n, space = spec.num_agents, spec.action
     source = actor_input(spec, agent_id=False)
     log_std = -1.0 if isinstance(space, Box) else None
-    one = build(replace(body, recurrent=None), source.layout, space.width, output_gain=0.01, log_std=log_std)
+    one = build_body(replace(body, recurrent=None), source.layout, space.width, output_gain=0.01, log_std=log_std)
     net, to_distribution = per_agent(one, tuple(range(n * n))), make_distribution(spec, False)
 
     def distribution(params: PyTree, step: Step) -> Distribution:
@@ -128,7 +127,7 @@ def make(make_maddpg: Callable[..., Algorithm], spec: EnvSpec, config: maddpg.Co
         """The others' actions in a normalised step [L, B, ...] as critics read them: row i by agent i's models."""
         dist = models.distribution(phi, step)
         if isinstance(dist, Categorical):
-            noise, hard = draw(space, key, dist.logits.shape), c.relaxation == "straight_through"
+            noise, hard = draw_noise(space, key, dist.logits.shape), c.relaxation == "straight_through"
             return gumbel_actions(
                 space, dist.logits, dist.legal, step.alive[..., None, :], noise,
                 temperature=c.temperature, straight_through=hard,

@@ -25,13 +25,20 @@ from shoal.equations.distributions import Categorical
 from shoal.equations.reduce import mean
 from shoal.equations.returns import td_lambda
 from shoal.equations.surrogate import clipped_value_loss
-from shoal.equations.targets import of_a_living_team, on_unequal_rewards, team_mean, team_reward
-from shoal.equations.value_scale import make_value_scale
+from shoal.equations.targets import make_value_scale, of_a_living_team, on_unequal_rewards, team_mean, team_reward
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig, no_critic_network
 from shoal.learning.optimiser import ByNet
-from shoal.models import acting, q_critic
+from shoal.models import acting
+from shoal.models.action_critic import (
+    actor_step,
+    check_q_critic,
+    fit_action_critic,
+    init_statistics,
+    make_optimisers,
+    next_action,
+)
 from shoal.models.actor_critic import Carry, Policy, make_actor
 from shoal.models.on_policy import end_update, entropy_coef, make_inspect
 from shoal.networks.hyper import Mixing, mixing_critic
@@ -118,7 +125,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             divide the rollout, or an option is out of its range.
     """
     c, space = config, spec.action
-    q_critic.check(c, scale)
+    check_q_critic(c, scale)
     no_critic_network(c, "lica's critic mixes the agents' actions, and has the widths mixing_width and hyper_layers")
     if not isinstance(space, Discrete):
         raise InputError(f"lica mixes probabilities of discrete actions; {spec.name} has continuous ones.")
@@ -130,14 +137,14 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     actor = make_actor(spec, c.network, policy_of(spec, c.sharing), c.agent_id, c.output_gain, c.log_std, c.squash)
     critic = mixing_critic(c.mixing, source.width, spec.num_agents, space.n, c.mixing_width, c.hyper_layers)
     values = make_value_scale(c.value_norm, c.value_norm_beta)
-    actor_adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, 1, actor.init, critic.init)
+    actor_adam, critic_adam = make_optimisers(c, scale, actor.num_policies, 1, actor.init, critic.init)
 
     def init(key: PRNGKeyArray) -> Learner:
         key_actor, key_critic = jax.random.split(key)
         policy = Policy(actor.init(key_actor), init_inputs(spec, c.normalise_inputs))
         phi = critic.init(key_critic)
         optimisers = ByNet(actor_adam.init(policy.actor), critic_adam.init(phi))
-        return Learner(policy, phi, optimisers, q_critic.init_statistics(c, values.init(), phi), jnp.int32(0))
+        return Learner(policy, phi, optimisers, init_statistics(c, values.init(), phi), jnp.int32(0))
 
     def act(
         learner: Learner, carry: Carry, step: Step, key: PRNGKeyArray, greedy: bool
@@ -151,7 +158,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     def targets(learner: Learner, traj: Trajectory, outcome: Step, after: PyTree, key: PRNGKeyArray) -> Array:
         """y_t, in the rewards' units."""
         ahead = jax.tree.map(lambda x: x[None], outcome)
-        u_next = q_critic.next_action(actor.distribution(learner.policy.actor, after, ahead)[1], traj, key)
+        u_next = next_action(actor.distribution(learner.policy.actor, after, ahead)[1], traj, key)
         q = critic.apply(learner.statistics.target, source.features(outcome), one_hot(u_next, traj.outcome.alive))
         q = values.denormalise(learner.statistics.value, q)
         q = of_a_living_team(q, traj.outcome.alive)
@@ -187,7 +194,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         y = values.normalise(stats, y)
         weight = some.astype(jnp.float32)
         rows = CriticBatch(x, one_hot(traj.action, alive), y, weight)
-        learner, of_critic = q_critic.fit_critic(c, critic_adam, critic_loss, learner, sgd.items(rows, 1), key_critic)
+        learner, of_critic = fit_action_critic(c, critic_adam, critic_loss, learner, sgd.items(rows, 1), key_critic)
 
         # THE ACTORS, ALONG THE ONLINE CRITIC'S GRADIENT
         xi = entropy_coef(c, learner, scale)
@@ -198,7 +205,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         batch = ActorBatch(*sgd.items((seen, x, weight), chunk), starts)  # pyright: ignore[reportCallIssue]
         phi = learner.critic  # the online critic, a constant to the actors' loss
         loss = lambda theta, part: actor_loss(theta, phi, part, xi, batch_entropy)  # noqa: E731
-        learner, of_actor = q_critic.actor_step(c, actor_adam, loss, learner, batch)
+        learner, of_actor = actor_step(c, actor_adam, loss, learner, batch)
 
         # END OF THE UPDATE
         return end_update(spec, c, scale, learner, traj, of_critic | of_actor)

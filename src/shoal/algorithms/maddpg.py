@@ -29,8 +29,20 @@ from shoal.learning.config import CriticConfig
 from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, optimiser
 from shoal.learning.replay import ReplayConfig, as_trajectory, check_replay, init_targets, make_replay, warmed_up
 from shoal.models.acting import acting_only
-from shoal.models.deterministic import Actors, Carry, Policy, delayed, draw, gumbel_actions, make_actors, make_ensemble
-from shoal.models.joint_critic import make_critics, make_inspect, per_net, taken
+from shoal.models.deterministic import (
+    Actors,
+    Carry,
+    DeterministicPolicy,
+    delayed,
+    draw_noise,
+    gumbel_actions,
+    make_actors,
+    make_critics,
+    make_ensemble,
+    make_inspect_critics,
+    per_net,
+    taken,
+)
 from shoal.networks.body import Body
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import Sharing, policy_of
@@ -153,7 +165,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         key_actor, key_critic, _ = jax.random.split(key, 3)
         nets = ByNet(actors.init(key_actor), critics.init(key_critic))
         statistics = init_targets(nets, c.reward_norm, (n,))
-        policy = Policy(nets.actor, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
+        policy = DeterministicPolicy(nets.actor, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
         state = ByNet(actor_adam.init(nets.actor), critic_adam.init(nets.critic))
         return Learner(policy, nets.critic, state, statistics, jnp.int32(0))
 
@@ -167,7 +179,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         ahead, extras = jax.tree.map(lambda x: x[None], (traj.outcome, traj.extras))
         after = actors.output(theta, traj.carry, traj.step, traj.extras)[0] if jax.tree.leaves(traj.carry) else ()
         x = actors.output(theta, after, ahead, extras)[1][0]
-        noise = draw(space, key_true, x.shape)
+        noise = draw_noise(space, key_true, x.shape)
         true = action_of(x, traj.outcome, noise)
         joint = jnp.broadcast_to(true[..., None, :, :], (*x.shape[:-2], n, *x.shape[-2:]))
         if others is not None:
@@ -211,7 +223,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
 
         # CRITICS
         learned = traj.step.alive & warmed_up(c, shape)[..., None]
-        noise = draw(space, key_actor, (*shape, n, space.width))
+        noise = draw_noise(space, key_actor, (*shape, n, space.width))
         weight = per_net(learned, jnp.array(index), policies)
         u = taken(spec, traj.action, traj.step)
         rows = sgd.items(JointBatch(traj.step, u, traj.extras, y, noise, weight), shape[0])
@@ -252,7 +264,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     sequences, state = bool(c.network.recurrent), c.critic_input == "state" or c.normalise_inputs
     batch = c.batch_size * c.ensemble  # B of each sub-policy on average
     replay = make_replay(c, sequences=sequences, state=state, extras=actors.extras, batch=batch)
-    inspect = make_inspect(spec, actors, critics, c.reward_norm)
+    inspect = make_inspect_critics(spec, actors, critics, c.reward_norm)
     return Algorithm(
         init, actors.initial_carry, actors.act, update, replay=replay, learns_from=learns_from(c), inspect=inspect
     )
@@ -267,9 +279,9 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
     check_replay(config)
     c, actors = config, make_nets(spec, config)
 
-    def init_policy(key: PRNGKeyArray) -> Policy:
+    def init_policy(key: PRNGKeyArray) -> DeterministicPolicy:
         theta = actors.init(jax.random.split(key, 3)[0])
-        return Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
+        return DeterministicPolicy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
 
     def inspect(
         learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]

@@ -32,8 +32,18 @@ from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig
 from shoal.learning.optimiser import ByNet
-from shoal.models import acting, q_critic
-from shoal.models.action_critic import Options, make_action_critic, needs_team
+from shoal.models import acting
+from shoal.models.action_critic import (
+    Options,
+    actor_step,
+    check_q_critic,
+    fit_action_critic,
+    init_statistics,
+    make_action_critic,
+    make_optimisers,
+    needs_team,
+    next_action,
+)
 from shoal.models.actor_critic import Carry, Policy, make_actor, make_actor_critic, make_critic
 from shoal.models.on_policy import end_update, entropy_coef, make_inspect, scale_of_agents
 from shoal.networks.inputs import init_inputs, normalised
@@ -157,7 +167,7 @@ def make_policy_gradient(
     spec: EnvSpec, c: BaselineConfig, scale: Scale, advantage: Advantage, with_value: bool = False, draws: int = 1
 ) -> Algorithm:
     """The policy gradient with any advantage; a ``critic_input`` of ``local`` makes the critics independent."""
-    q_critic.check(c, scale)
+    check_q_critic(c, scale)
     explores = check_exploration(spec, c)
     index, central, body = policy_of(spec, c.sharing), c.critic_input != "local", replace(c.critic_body, recurrent=None)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
@@ -168,7 +178,7 @@ def make_policy_gradient(
     values = scale_of_agents(c.value_norm, critic.group_of, c.value_norm_beta)
     made = lambda q, v: Critics(critic.init(q), state_value.init(v) if with_value else None)  # noqa: E731
     inits = actor.init, lambda key: made(key, key)
-    adam, critic_adam = q_critic.make_optimisers(c, scale, actor.num_policies, critic.num_nets, *inits)
+    adam, critic_adam = make_optimisers(c, scale, actor.num_policies, critic.num_nets, *inits)
 
     def epsilon_after(updates: Array) -> Array | None:
         """ε after a number of updates."""
@@ -180,7 +190,7 @@ def make_policy_gradient(
         policy = Policy(actor.init(key_actor), init_inputs(spec, c.normalise_inputs), epsilon_after(jnp.int32(0)))
         critics = made(key_q, key_v)
         optimisers = ByNet(adam.init(policy.actor), critic_adam.init(critics))
-        return Learner(policy, critics, optimisers, q_critic.init_statistics(c, values.init(), critics), jnp.int32(0))
+        return Learner(policy, critics, optimisers, init_statistics(c, values.init(), critics), jnp.int32(0))
 
     def targets(learner: Learner, traj: Trajectory, after: PyTree, key: PRNGKeyArray) -> Array:
         """y [T, E, N]: one for the team under a centralised critic, every agent's own under independent ones."""
@@ -188,7 +198,7 @@ def make_policy_gradient(
         policy, outcome = learner.policy, normalised(learner.policy.inputs, out)
         ahead = jax.tree.map(lambda x: x[None], outcome)
         pi = actor.distribution(policy.actor, after, ahead, policy.epsilon)[1]
-        next_q = critic.taken(kept.target.q, outcome, q_critic.next_action(pi, traj, key))
+        next_q = critic.taken(kept.target.q, outcome, next_action(pi, traj, key))
         next_q = values.denormalise(kept.value, next_q)
         if not central:
             next_q = mask_dead_values(next_q, out.alive, spec.shared_reward)
@@ -219,7 +229,7 @@ def make_policy_gradient(
         stats, _ = values.update(kept.value, None, y, alive)
         learner = learner._replace(statistics=kept._replace(value=stats))
         batch = CriticBatch(*sgd.items((step, traj.action, values.normalise(stats, y), weight), 1))
-        learner, metrics = q_critic.fit_critic(c, critic_adam, critic_loss, learner, batch, key_fit, critic.group_of)
+        learner, metrics = fit_action_critic(c, critic_adam, critic_loss, learner, batch, key_fit, critic.group_of)
 
         # ADVANTAGES X̂ = Q̂ − b, IN UNITS OF REWARD
         reward = lambda x: values.denormalise(stats, x)  # noqa: E731
@@ -246,7 +256,7 @@ def make_policy_gradient(
             return total, {name: jnp.sum(part.weight * x) for name, x in metrics.items()}
 
         actor_batch = ActorBatch(*sgd.items(rows, chunk), starts)  # pyright: ignore[reportCallIssue]
-        learner, of_actor = q_critic.actor_step(c, adam, loss, learner, actor_batch, actor.policy_of)
+        learner, of_actor = actor_step(c, adam, loss, learner, actor_batch, actor.policy_of)
 
         # END OF THE UPDATE
         metrics |= of_actor | {"advantage_std": spread, "gradient_square": square}

@@ -25,15 +25,14 @@ from jaxtyping import Array, PRNGKeyArray
 
 from shoal.bounds import Count, Decay, Draws, Fraction, Gain, Positive, Rate, Tiny, Weight
 from shoal.equations.distributions import Distribution
-from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
+from shoal.equations.returns import gae
 from shoal.equations.surrogate import clip_fraction, clipped_surrogate, clipped_value_loss, kl_penalty
-from shoal.equations.targets import cut_off
-from shoal.equations.value_scale import ValueNorm
+from shoal.equations.targets import ValueNorm, cut_off
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, ValueConfig, check_options
-from shoal.learning.optimiser import ByNet, both, frozen_parameters, optimiser
+from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser, step_of_both
 from shoal.models import acting, on_policy
 from shoal.models.actor_critic import ActorCritic, make_nets
 from shoal.models.on_policy import Batch
@@ -127,7 +126,7 @@ def value_loss(c: EpochsConfig, nets: ActorCritic, critic: PyTree, batch: Batch)
     return loss, {"value_loss": loss}
 
 
-def gae_advantage(c: ValueConfig, traj: Trajectory, v: on_policy.Values) -> tuple[Array, Array]:
+def gae_advantage(c: ValueConfig, traj: Trajectory, v: on_policy.TrajectoryValues) -> tuple[Array, Array]:
     """A from GAE (Schulman et al. 2016, eq. 16) and R = A + V, in the rewards' units [T, E, N]."""
     out = traj.outcome
     return gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
@@ -183,11 +182,11 @@ def make(
         key, key_credit = (key, key) if credit is None else jax.random.split(key)
 
         # VALUES AND ADVANTAGES
-        v = on_policy.evaluate(spec, values, nets, learner, traj)
+        v = on_policy.value_trajectory(spec, values, nets, learner, traj)
         a, target = advantage(c, traj, v)
         learner = on_policy.update_value_scale(values, learner, target, on_policy.valued(nets, traj))
 
-        def make_batch(learner: Learner, v: on_policy.Values, a: Array, target: Array) -> Batch:
+        def make_batch(learner: Learner, v: on_policy.TrajectoryValues, a: Array, target: Array) -> Batch:
             a = a if credit is None else credit(learner, traj, key_credit)
             a = standardise(c.normalise_advantage, a, traj.step.alive)
             return on_policy.make_batch(c, values, learner, traj, v, a, target)
@@ -206,11 +205,11 @@ def make(
         # EPOCHS × MINIBATCHES
         def recomputed(params: ByNet) -> Batch:
             now = learner._replace(policy=learner.policy._replace(actor=params.actor), critic=params.critic)
-            v = on_policy.evaluate(spec, values, nets, now, traj)
+            v = on_policy.value_trajectory(spec, values, nets, now, traj)
             return make_batch(now, v, *advantage(c, traj, v))
 
         params, state, metrics = sgd.sgd(
-            loss, both(actor_adam, critic_adam), ByNet(learner.policy.actor, learner.critic), learner.optimiser,
+            loss, step_of_both(actor_adam, critic_adam), ByNet(learner.policy.actor, learner.critic), learner.optimiser,
             batch, key, epochs=c.epochs, minibatches=c.minibatches, block=c.block, net_of=actor.policy_of,
             refresh=recomputed if c.recompute_advantages else None, kl_stop=c.kl_stop,
         )  # fmt: skip

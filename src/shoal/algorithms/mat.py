@@ -22,15 +22,14 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from shoal.algorithms.mappo import clipped_loss
 from shoal.bounds import Depth, Positive
 from shoal.equations.distributions import Distribution
-from shoal.equations.gae import gae
 from shoal.equations.reduce import explained_variance, standardise
+from shoal.equations.returns import gae
 from shoal.equations.surrogate import clipped_value_loss
-from shoal.equations.targets import cut_off, on_unequal_rewards
-from shoal.equations.value_scale import make_value_scale
+from shoal.equations.targets import cut_off, make_value_scale, on_unequal_rewards
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import PpoConfig, check_options, no_critic_network
-from shoal.learning.optimiser import ByNet, frozen_parameters, one, optimiser
+from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser, step_of_one
 from shoal.models import on_policy
 from shoal.models.acting import acting_only
 from shoal.models.actor_critic import Policy
@@ -168,7 +167,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # EPOCHS × MINIBATCHES
         theta, state, metrics = sgd.sgd(
-            loss, one(adam, "actor_grad_norm"), learner.policy.actor, learner.optimiser.actor, batch, key,
+            loss, step_of_one(adam, "actor_grad_norm"), learner.policy.actor, learner.optimiser.actor, batch, key,
             epochs=c.epochs, minibatches=c.minibatches, block=c.block, kl_stop=c.kl_stop,
         )  # fmt: skip
         learner = learner._replace(

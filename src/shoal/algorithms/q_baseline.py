@@ -33,7 +33,7 @@ def make(make_mappo: Callable[..., Algorithm], spec: EnvSpec, config: mappo.Conf
     """
     c = config
     check_options(c)
-    dead_values.check(c)
+    dead_values.check_dead_value(c)
     if c.value_norm == "popart":
         raise InputError(f"baseline {c.baseline!r} learns a Q that popart does not rescale: use value_norm 'running'.")
     nets = make_nets(spec, c, policy_of(spec, c.sharing))

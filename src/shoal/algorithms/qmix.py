@@ -56,12 +56,12 @@ from shoal.models.utilities import (
     chosen_utility,
     epsilon_greedy,
     greedy_action,
-    make_inspect,
+    make_inspect_utilities,
     make_utilities,
     mixer_input,
     next_utilities,
 )
-from shoal.networks.hyper import hypernetwork, read
+from shoal.networks.hyper import hypernetwork, team_output
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
@@ -122,7 +122,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
 
     def apply(params: PyTree, q: Array, best: Array, action: Array, step: Step) -> Float[Array, "*b"]:
         x = source.features(step)
-        w1, b1, w2, v = (read(net, params[name], x) for name, net in nets.items())
+        w1, b1, w2, v = (team_output(net, params[name], x) for name, net in nets.items())
         return mix(q, w1.reshape(*w1.shape[:-1], n, width), b1, w2, v[..., 0])
 
     return Mixer(init, apply, reads_state=c.mixer_input == "state")
@@ -287,7 +287,7 @@ def make_q_learning(
     return Algorithm(
         init, lambda num_envs: net.initial_carry((num_envs,)), explore(q), update,
         replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs),
-        inspect=make_inspect(q, mixed, c.reward_norm), **learned_from(spec, mixer.team),
+        inspect=make_inspect_utilities(q, mixed, c.reward_norm), **learned_from(spec, mixer.team),
     )  # fmt: skip
 
 
@@ -309,7 +309,7 @@ def make_policy(
 
     return acting_only(
         init_policy, lambda num_envs: net.initial_carry((num_envs,)), explore(q),
-        inspect=make_inspect(q, None, c.reward_norm), **learned_from(spec, team),
+        inspect=make_inspect_utilities(q, None, c.reward_norm), **learned_from(spec, team),
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from shoal.bounds import Depth, Width
 from shoal.learning.config import check_options
 from shoal.learning.replay import QConfig
 from shoal.models.utilities import Mixer, joint_action, mixer_input
-from shoal.networks.hyper import hypernetwork, read
+from shoal.networks.hyper import hypernetwork, team_output
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
 make_policy = qmix.make_policy
@@ -103,7 +103,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
 
     def apply(params: PyTree, q: Array, best: Array, action: Array, step: Step) -> Float[Array, "*b"]:
         def made(name: str, x: Array) -> Array:
-            return read(nets[name], params[name], x)
+            return team_output(nets[name], params[name], x)
 
         x = source.features(step)
         u = joint_action(action, step.alive, actions).reshape(*x.shape[:-1], n * actions)

@@ -31,7 +31,7 @@ from shoal.errors import unknown
 from shoal.learning.config import check_options
 from shoal.learning.replay import QConfig
 from shoal.models.utilities import Mixer, chosen_utility, greedy_action, joint_action, mixer_input
-from shoal.networks.hyper import Mixing, hypernetwork, mixing_critic, read
+from shoal.networks.hyper import Mixing, hypernetwork, mixing_critic, team_output
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
 
 Variant = Literal["base", "alt"]
@@ -90,7 +90,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
 
     def constraints(params: PyTree, values: Array, action: Array, step: Step) -> tuple[Array, dict[str, Array]]:
         fixed = jax.lax.stop_gradient(params)
-        v = read(state, params["state"], source.features(step))[..., 0]
+        v = team_output(state, params["state"], source.features(step))[..., 0]
         greedy, highest = greedy_action(values, step)
         q = chosen_utility(values, action, step.alive)
         l_opt = jnp.square(highest.sum(-1) - q_jt(fixed, q, highest, greedy, step) + v) / 2

@@ -23,12 +23,11 @@ from jaxtyping import Float, PRNGKeyArray
 from shoal.algorithms import ia2c
 from shoal.bounds import Index, Positive, Rate, Size, Weight, Width
 from shoal.errors import InputError
-from shoal.learning import autoencoder
-from shoal.learning.clusters import centres, davies_bouldin, kmeans
+from shoal.learning import agent_clusters
+from shoal.learning.agent_clusters import centres, davies_bouldin, kmeans
 from shoal.learning.config import check_options
 from shoal.networks.sharing import Sharing, policy_of
-from shoal.sides.preparation import Decision, Preparation
-from shoal.types import Algorithm, EnvSpec, Scale, Trajectory
+from shoal.types import Algorithm, Decision, EnvSpec, Preparation, Scale, Trajectory
 
 STANDARD_ERRORS = 2.0
 """Clusters are too few where the held-out error rises by more than this many of its standard errors."""
@@ -71,7 +70,7 @@ Found = tuple[tuple[int, ...], dict[str, Any]]
 """``policy_of``, and the data behind the choice."""
 
 
-def fewest(codes: Float[np.ndarray, "N Z"], error_of: autoencoder.CodeError, seed: int) -> Found:
+def fewest(codes: Float[np.ndarray, "N Z"], error_of: agent_clusters.CodeError, seed: int) -> Found:
     """The smallest K whose centres do no worse than the agents' own codes, by the held-out error.
 
     Environments are independent, so the mean excess over the own codes' error has a standard error over environments.
@@ -129,8 +128,8 @@ def prepare(spec: EnvSpec, config: Config, scale: Scale) -> Preparation | None:
 
     def decide(trajectory: Trajectory, key: PRNGKeyArray) -> Decision:
         key_fit, key_start = jax.random.split(key)
-        how = autoencoder.Pretraining(c.latent, c.kl_weight, c.pretrain_updates, c.pretrain_batch, c.pretrain_rate)
-        codes, error_of = autoencoder.encode(spec, how, trajectory, key_fit)
+        how = agent_clusters.Pretraining(c.latent, c.kl_weight, c.pretrain_updates, c.pretrain_batch, c.pretrain_rate)
+        codes, error_of = agent_clusters.encode(spec, how, trajectory, key_fit)
         seed = int(jax.random.bits(key_start))
         if not np.isfinite(codes).all():
             raise InputError(f"{spec.name} gives observations or rewards that are not finite.")

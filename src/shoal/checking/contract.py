@@ -24,12 +24,13 @@ from shoal.checking.specimen import (
     TEAM,
     E,
     Specimen,
-    acting,
-    difference,
+    compiled_act,
     fast,
     made,
+    short_training,
     specimen,
     tiny,
+    tree_difference,
     updating,
 )
 from shoal.errors import InputError
@@ -106,7 +107,7 @@ def valid_presets(name: str, module: Any) -> Iterator[Finding]:
         try:
             given = {flag: value for flag, value in flags.items() if flag not in sizes_for(1) or value is not None}
             override(Settings(), given).check()
-            bounds.check(override(module.Config(), given))
+            bounds.check_bounds(override(module.Config(), given))
         except InputError as problem:
             yield contract_error("PRESETS", f"in {whose}, {problem}")
 
@@ -156,7 +157,7 @@ def _traces(one: Specimen, names: list[str]) -> bool:
     def updated(values: dict[str, jax.Array]) -> Any:
         algorithm = made(one.module, override(one.config, values), one.spec)[0]
         learner = algorithm.init(jax.random.key(0))
-        traj = acting(algorithm)(learner, one.trajectory)[0]
+        traj = compiled_act(algorithm)(learner, one.trajectory)[0]
         return learner, updating(algorithm)(learner, traj, jax.random.key(1))[0]
 
     flags = flags_of(one.config)
@@ -242,7 +243,7 @@ def blinded(step: Any, value: float) -> Any:
 def without_critic(one: Specimen) -> Iterator[Finding]:
     """Greedy actions need only the policy, as in deployment."""
     bare = Learner(one.learner.policy, (), (), (), one.learner.updates)
-    act = fast(acting(one.algorithm))
+    act = fast(compiled_act(one.algorithm))
     try:
         traj = act(bare, one.trajectory)[1]
     except Exception as problem:
@@ -252,7 +253,7 @@ def without_critic(one: Specimen) -> Iterator[Finding]:
             f"it: keep everything that act needs in Learner.policy.",
         )
         return
-    if difference(traj.action, one.greedy.action):
+    if tree_difference(traj.action, one.greedy.action):
         yield contract_error(
             "deployment",
             "greedy actions change when the learner has only its policy: act must read only Learner.policy.",
@@ -265,7 +266,7 @@ def recurrent_state(one: Specimen) -> Iterator[Finding]:
         return
     stale = _with_stale_carry(one)
     for before, after in zip((one.trajectory, one.greedy), one.acts(one.learner, stale), strict=True):
-        if difference((before.action, before.extras), (after.action, after.extras)):
+        if tree_difference((before.action, before.extras), (after.action, after.extras)):
             yield contract_error(
                 "recurrent state",
                 "actions at the start of an episode depend on the recurrent state of the previous episode: reset it "
@@ -273,7 +274,7 @@ def recurrent_state(one: Specimen) -> Iterator[Finding]:
             )
             return
     key = jax.random.key(3)
-    if path := difference(
+    if path := tree_difference(
         one.update(one.learner, one.trajectory._replace(carry=stale.carry), key)[0],
         one.update(one.learner, one.trajectory, key)[0],
     ):
@@ -359,7 +360,7 @@ def update_metrics(one: Specimen) -> Iterator[Finding]:
                 "finite", f"{where} is NaN or infinite after update {number}; check for 0 / 0 and log 0."
             )
             return
-    if not difference(learner.policy, one.learner.policy, 0.0):
+    if not tree_difference(learner.policy, one.learner.policy, 0.0):
         yield Finding("warning", "learning", "three updates do not change Learner.policy.")
 
 
@@ -380,7 +381,7 @@ def dead_agents_in_update(one: Specimen) -> Iterator[Finding]:
         ),
     }
     for what, spoiled in changes.items():
-        if path := difference(one.update(one.learner, spoiled, UPDATE_KEY), expected):
+        if path := tree_difference(one.update(one.learner, spoiled, UPDATE_KEY), expected):
             yield contract_error(
                 "dead agents",
                 f"{path.removeprefix('[0].')} depends on {what}: mask with jnp.where and step.alive, and weight "
@@ -428,7 +429,7 @@ def _unsound(tree: Any) -> str:
 def repeated_update(one: Specimen) -> Iterator[Finding]:
     """The same update made twice gives bit-identical results."""
     once, twice = (one.update(one.learner, one.trajectory, UPDATE_KEY) for _ in range(2))
-    if path := difference(once, twice, 0.0):
+    if path := tree_difference(once, twice, 0.0):
         yield contract_error(
             "determinism",
             f"{path.removeprefix('[0].')} differs when the same update is made twice: draw every random number from "
@@ -444,7 +445,7 @@ def vmapped_seeds(one: Specimen) -> Iterator[Finding]:
     together = fast(jax.vmap(updating(again)))(*stacked)
     for i, arguments in enumerate(several):
         here = jax.tree.map(lambda x, i=i: x[i], together)
-        if path := difference(here, one.update(*arguments), 1e-3):
+        if path := tree_difference(here, one.update(*arguments), 1e-3):
             yield contract_error(
                 "seeds",
                 f"{path.removeprefix('[0].')} of a seed differs when two seeds are updated together under jax.vmap "
@@ -475,7 +476,7 @@ def restored_checkpoint(one: Specimen) -> Iterator[Finding]:
             )
             return
     restored = jax.tree.map(jnp.asarray, read)
-    if path := difference(
+    if path := tree_difference(
         one.update(restored, one.trajectory, UPDATE_KEY), one.update(learner, one.trajectory, UPDATE_KEY), 0.0
     ):
         yield contract_error(
@@ -620,10 +621,8 @@ def _raised(doing: str, error: Exception) -> Finding:
 
 def _trial(module: Any) -> tuple[str, list[Finding]]:
     """The result of training in a one-step game, and a note if the policy avoids reward."""
-    from shoal.checking import trial
-
     try:
-        found = trial.result(module)
+        found = short_training(module)
     except Exception as error:
         return f"training in a one-step game {fault_of(error).what}", []
     note = "after a short training the policy earns much less reward than random actions; check the signs in the loss."

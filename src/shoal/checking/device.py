@@ -60,7 +60,7 @@ def vmapped_rate(env: Environment) -> tuple[float, float]:
         drawn = jax.random.uniform(key, step.legal.shape)
         return carry, jnp.where(step.legal, drawn, -1.0).argmax(-1).astype(jnp.int32), {}
 
-    rollout = fused.make(env, ENVS, LENGTH)
+    rollout = fused.make_rollout(env, ENVS, LENGTH)
     before = time.perf_counter()
     state = jax.jit(lambda key: rollout.init(key, ()))(jax.random.key(0))
     # The trajectory is summed, so that the compiler does not remove parts of it as unused.

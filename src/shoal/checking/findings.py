@@ -88,7 +88,7 @@ def listing(words: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def describe(spec: EnvSpec) -> list[tuple[str, str]]:
+def spec_rows(spec: EnvSpec) -> list[tuple[str, str]]:
     """Rows of the table that describe a spec."""
     kind = "a box" if isinstance(spec.action, Box) else "discrete"
     bounds = f" in [{spec.action.low:g}, {spec.action.high:g}]" if isinstance(spec.action, Box) else ""

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal import algorithms
-from shoal.bounds import text
-from shoal.checking import plausibility, process, rules
+from shoal.bounds import bounds_text
+from shoal.checking import process, rules
 from shoal.checking.device import ENVS
-from shoal.checking.findings import Finding, Report, describe, ordered
-from shoal.checking.play import Copy, Episode, PlayError, play, repeat
+from shoal.checking.findings import Finding, Report, ordered, spec_rows
+from shoal.checking.play import Copy, Episode, PlayError, play_episode, repeat
 from shoal.checking.process import Built, Here
 from shoal.environments import registry
 from shoal.environments.names import commands_with
@@ -19,7 +19,7 @@ from shoal.errors import InputError
 from shoal.game import HostTimestep
 from shoal.options.convert import mapping
 from shoal.presets import STEPS, preset, sizes_for
-from shoal.rollouts.pool import spread
+from shoal.rollouts.pool import workers_for
 from shoal.spec import EnvSpec
 
 REPEATED = 1000
@@ -70,9 +70,9 @@ def check(
         return check_algorithm(environment)
     for name, value in (("episodes", episodes), ("steps", steps)):
         if value < 1:
-            raise InputError(f"{name} must be at least 1, not {text(value)}.")
+            raise InputError(f"{name} must be at least 1, not {bounds_text(value)}.")
     if not 0 <= seed < 2**31:
-        raise InputError(f"seed must be between 0 and 2147483647, not {text(seed)}.")
+        raise InputError(f"seed must be between 0 and 2147483647, not {bounds_text(seed)}.")
     if not 0 < timeout <= MAX_TIMEOUT:
         raise InputError(f"timeout must be between 0 and {MAX_TIMEOUT:g} seconds, not {timeout:g}.")
     options = mapping("env", env)
@@ -120,12 +120,12 @@ def _inspect(
         return
     findings += built.findings
     if built.described:
-        facts += describe(built.spec)
+        facts += spec_rows(built.spec)
     if not built.playable:
         return
     player = checked.copy(0)
     played = _played(player, built, episodes, steps, seed)
-    every = (*rules.ARRAY_RULES, *rules.IMAGE_RULES, *rules.METRIC_RULES, *plausibility.PLAUSIBILITY_RULES)
+    every = (*rules.ARRAY_RULES, *rules.IMAGE_RULES, *rules.METRIC_RULES, *rules.PLAUSIBILITY_RULES)
     findings += [finding for rule in every for finding in rule(played)]
     broken = [e for e in played.episodes if e.error is not None]
     findings += [_fault(e) for e in broken]
@@ -161,7 +161,7 @@ def _played(player: Copy, built: Built, episodes: int, steps: int, seed: int) ->
     rng, done, left = np.random.default_rng(seed), [], min(steps, max(1, MAX_PLAYED_BYTES // max(1, size)))
     while len(done) < episodes and left > 0:
         limit = min(spec.horizon, left)
-        episode = play(player, spec, len(done) + 1, (seed + len(done)) % 2**31, rng, limit)
+        episode = play_episode(player, spec, len(done) + 1, (seed + len(done)) % 2**31, rng, limit)
         done.append(episode)
         left -= episode.steps
         if episode.error is not None:
@@ -277,7 +277,7 @@ def suggested_sizes(name: str, spec: EnvSpec, rate: float, longest: int | None =
     else:
         why = f"all episodes ended by step {longest}; the default for the horizon is {usual['rollout_length']}"
     rows = [("sizes", f"--num-envs {envs} --rollout-length {length} ({why}): {envs * length:,} steps per update")]
-    steps = _one_digit(rate * spread(envs, None) * PATIENCE)
+    steps = _one_digit(rate * workers_for(envs, None) * PATIENCE)
     if rate and steps < preset("mappo", name).get("steps", STEPS):
         updates = steps / (envs * length)
         flag = f"--steps {steps:g}".replace("e+0", "e")

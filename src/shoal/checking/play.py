@@ -203,7 +203,7 @@ def random_action(spec: EnvSpec, timestep: HostTimestep, rng: np.random.Generato
     return np.clip(np.where(own_actions(spec), drawn, 0.0), low, high).astype(np.float32)
 
 
-def play(player: Copy, spec: EnvSpec, number: int, seed: int, rng: np.random.Generator, limit: int) -> Episode:
+def play_episode(player: Copy, spec: EnvSpec, number: int, seed: int, rng: np.random.Generator, limit: int) -> Episode:
     """Play one episode of at most ``limit`` steps; a fault is recorded, not raised."""
     seen: list[HostTimestep] = []
     actions: list[np.ndarray] = []

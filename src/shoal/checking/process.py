@@ -25,8 +25,7 @@ from shoal.checking.findings import Finding
 from shoal.checking.play import HostInstance, Instance, PlayError, fault_of, is_ours, own_traceback
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep
-from shoal.rollouts.stepping import importable
-from shoal.rollouts.worker import end_with, read_block, write_block
+from shoal.rollouts.worker import end_with, pickled, read_block, write_block
 from shoal.security import isolation
 from shoal.spec import EnvSpec
 
@@ -284,7 +283,7 @@ def start(environment: Any, options: dict[str, Any], isolate: bool) -> Process |
     """A separate process if ``environment`` has a name or can be pickled and imported; otherwise this process."""
     if not isolate or os.name != "posix":
         return Here()
-    sendable = isinstance(environment, str) or importable(environment) is not None
+    sendable = isinstance(environment, str) or pickled(environment) is not None
     with contextlib.suppress(Exception):
         if sendable and pickle.dumps(options):
             return Process()

@@ -1,4 +1,7 @@
-"""An algorithm under check: made for a small team, compiled, with random data for ``act`` and ``update``."""
+"""An algorithm under check: compiled for a small team with random data, and trained in a game with a known optimum.
+
+A short training in a one-step game with a known best joint action gives information about an algorithm.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,8 +11,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.environments.matrix import matrix_game
 from shoal.options.flags import override
-from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, PyTree, Replay, Scale, Step, Trajectory
+from shoal.rollouts import fused
+from shoal.training import feed as feeds
+from shoal.types import (
+    Algorithm,
+    Box,
+    Discrete,
+    Environment,
+    EnvSpec,
+    Experience,
+    Learner,
+    PyTree,
+    Replay,
+    Scale,
+    Step,
+    Trajectory,
+)
 
 T, E, N = 5, 4, 3
 UPDATES = 10
@@ -95,13 +114,13 @@ def specimen(module: Any, config: Any, spec: EnvSpec) -> Specimen:
     """
     algorithm, length = made(module, config, spec)
     learner = fast(algorithm.init)(jax.random.key(0))
-    acts = fast(acting(algorithm))
+    acts = fast(compiled_act(algorithm))
     carry = jax.tree.map(jnp.asarray, algorithm.initial_carry(E))
-    sampled, greedy = acts(learner, noise(spec, length, carry))
+    sampled, greedy = acts(learner, random_trajectory(spec, length, carry))
     return Specimen(module, config, spec, length, algorithm, learner, acts, fast(updating(algorithm)), sampled, greedy)
 
 
-def acting(algorithm: Algorithm) -> Callable[[Learner, Trajectory], tuple[Trajectory, Trajectory]]:
+def compiled_act(algorithm: Algorithm) -> Callable[[Learner, Trajectory], tuple[Trajectory, Trajectory]]:
     """A function that takes actions in the steps of a trajectory, one after the other."""
 
     def played(learner: Learner, traj: Trajectory, greedy: bool) -> Trajectory:
@@ -145,7 +164,7 @@ def _replays(algorithm: Algorithm) -> list[Replay]:
     return [one for one in leaves if isinstance(one, Replay)]
 
 
-def noise(spec: EnvSpec, length: int, carry: PyTree, seed: int = 0) -> Trajectory:
+def random_trajectory(spec: EnvSpec, length: int, carry: PyTree, seed: int = 0) -> Trajectory:
     """A random trajectory in which agents die, actions are illegal, and episodes terminate and are truncated.
 
     A third of the agents are dead and a third of the actions illegal, never action 0. The action and the extras are
@@ -191,7 +210,7 @@ def _going_on(step: Step, outcome: Step) -> Step:
     return outcome._replace(**{name: follow(getattr(step, name), getattr(outcome, name)) for name in fields})
 
 
-def difference(one: PyTree, other: PyTree, tolerance: float = 1e-4) -> str:
+def tree_difference(one: PyTree, other: PyTree, tolerance: float = 1e-4) -> str:
     """The path of the first leaf that differs by more than ``tolerance`` × (1 + its size); empty if none does."""
     for (path, x), y in zip(jax.tree.leaves_with_path(one), jax.tree.leaves(other), strict=True):
         a, b = (
@@ -204,3 +223,79 @@ def difference(one: PyTree, other: PyTree, tolerance: float = 1e-4) -> str:
         if not equal:
             return jax.tree_util.keystr(path).lstrip(".") or "the result"
     return ""
+
+
+PAYOFF = ((1.0, 0.0), (0.0, 0.0))
+"""The team's reward is 1 if both agents choose their first action."""
+CHANCE = float(np.mean(PAYOFF))
+"""The mean reward of random actions."""
+ENVS, LENGTH, TRIAL_UPDATES = 32, 4, 60
+TRIAL_SIZES: dict[str, Any] = {
+    "learning_rate": 1e-2,
+    "adam_eps": 1e-5,
+    "sequence_length": 1,
+    "chunk_length": 1,
+    "batch_size": 32,
+    "buffer_size": 1024,
+    "learning_starts": 128,
+}
+"""Options of this training, where the ``Config`` has fields of these names."""
+
+
+class TrialResult(NamedTuple):
+    """The mean rewards after a short training."""
+
+    greedy: float
+    sampled: float
+
+    def __str__(self) -> str:
+        """Both mean rewards, with those of random actions and of the best joint action."""
+        return (
+            f"mean reward {self.greedy:.2f} with greedy and {self.sampled:.2f} with sampled actions after "
+            f"{TRIAL_UPDATES * LENGTH * ENVS:,} steps (random {CHANCE:.2f}, best {np.max(PAYOFF):.2f})"
+        )
+
+    @property
+    def worse(self) -> bool:
+        """Whether both are far below the reward of random actions."""
+        return max(self) < CHANCE / 2
+
+
+def short_training(module: Any) -> TrialResult:
+    """The rewards of sampled and greedy actions after a short training.
+
+    Raises:
+        InputError: the algorithm does not support the game.
+    """
+    env = matrix_game(PAYOFF, name="a one-step game")
+    algorithm = module.make(env.spec, tiny(module.Config(), **TRIAL_SIZES), Scale(ENVS, LENGTH, TRIAL_UPDATES))
+    sampled, greedy = (float(x) for x in fast(lambda key: _trained(algorithm, env, key))(jax.random.key(0)))
+    return TrialResult(greedy, sampled)
+
+
+def _trained(algorithm: Algorithm, env: Environment, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The mean rewards of sampled and of greedy actions after training."""
+    rollout = fused.make_rollout(env, ENVS, LENGTH)
+    key_learner, key_rollout, key_play, key = jax.random.split(key, 4)
+    learner, state = algorithm.init(key_learner), rollout.init(key_rollout, algorithm.initial_carry(ENVS))
+    shapes = jax.eval_shape(lambda: rollout.collect(algorithm.act, learner, state, key)[1])
+    feed = feeds.make_feed(algorithm.replay, shapes, ENVS, 1)
+
+    def iterate(now: PyTree, key: jax.Array) -> tuple[PyTree, None]:
+        learner, rolled, fed = now
+        key_rollout, key_feed, key_update = jax.random.split(key, 3)
+        rolled, trajectory, _ = rollout.collect(algorithm.act, learner, rolled, key_rollout)
+        fed = feed.put(fed, trajectory)
+        learned, _ = algorithm.update(learner, feed.take(fed, trajectory, key_feed), key_update)
+        if feed.ready is not None:
+            ready = feed.ready(fed)
+            learned = jax.tree.map(lambda new, old: jnp.where(ready, new, old), learned, learner)
+        return (learned, rolled, fed), None
+
+    (learner, rolled, _), _ = jax.lax.scan(iterate, (learner, state, feed.init()), jax.random.split(key, TRIAL_UPDATES))
+
+    def earned(greedy: bool) -> jax.Array:
+        action = algorithm.act(learner, rolled.carry, rolled.step, key_play, greedy)[1]
+        return jnp.asarray(PAYOFF)[action[:, 0], action[:, 1]].mean()
+
+    return earned(False), earned(True)

@@ -3,17 +3,75 @@
 Importing JAX takes a second, so it is imported by the commands that need it, after their first words are checked.
 """
 
+import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shoal.cli.commands import COMMANDS, help_text, version_text
-from shoal.cli.flags import Command, Values, read_words
-from shoal.cli.help import command_help
+from shoal.cli.flags import REQUIRED, Command, Flag, FlagValues, read_words
 from shoal.cli.output import abandon_output, fill_closed_streams, leave, safe_streams
 from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, unknown
 from shoal.security import isolation, user_modules
 from shoal.system import notices
+
+INDENT, COLUMN, GAP = 2, 26, 2
+"""Spaces before a flag, where its description begins, and the least space between the two."""
+
+
+def command_help(command: Command) -> str:
+    """The output of a command's ``--help``: the flags of :attr:`Command.first`, and then the others by group."""
+    width = shutil.get_terminal_size().columns
+    positional = [flag for flags in command.groups.values() for flag in flags if flag.positional]
+    usage = " ".join([f"usage: {command.prog}", *(flag.spelt for flag in positional), "[OPTIONS]"])
+    parts = [textwrap.fill(words, width, break_on_hyphens=False) for words in (usage, command.about)]
+    for title, flags in {"arguments": positional, **_arranged(command)}.items():
+        if flags:
+            parts.append("\n".join([f"{title}:", *(line for flag in flags for line in _lines(flag, width))]))
+    return "\n\n".join(parts)
+
+
+def _arranged(command: Command) -> dict[str, list[Flag]]:
+    groups = {title: [flag for flag in flags if not flag.positional] for title, flags in command.groups.items()}
+    named = {flag.name: flag for flags in groups.values() for flag in flags if not flag.prefix}
+    first = [named[name] for name in command.first if name in named]
+    shown = {"most-used options": first}
+    for title, flags in groups.items():
+        words = "options" if title == "flags" else f"{title.replace('_', ' ')} options"
+        shown[words] = [flag for flag in flags if flag not in first]
+    last = next(reversed(shown.values()))
+    last.append(Flag("help", bool, False, "Print this text."))
+    return shown
+
+
+def _lines(flag: Flag, width: int) -> Iterator[str]:
+    """A flag with its description, which begins on the next line if the flag is too long."""
+    name = " " * INDENT + _name(flag)
+    room = max(width - COLUMN, 20)
+    lines = textwrap.wrap(f"{flag.help} {_default(flag)}".strip(), room, break_on_hyphens=False) or [""]
+    if len(name) + GAP <= COLUMN:
+        yield name.ljust(COLUMN) + lines.pop(0)
+    else:
+        yield from textwrap.wrap(name, max(width, 20), subsequent_indent=" " * 2 * INDENT, drop_whitespace=True)
+    yield from (" " * COLUMN + line for line in lines)
+
+
+def _name(flag: Flag) -> str:
+    if flag.name == "help":
+        return "-h, --help"
+    if flag.positional:
+        return flag.spelt
+    return ", ".join(flag.booleans) if flag.booleans else f"{flag.spelt} {flag.takes}"
+
+
+def _default(flag: Flag) -> str:
+    if flag.name == "help":
+        return ""
+    if flag.default is REQUIRED:
+        return "(required)"
+    return f"(default: {flag.default_text}{flag.within})"
+
 
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
 """Exit codes; the last is the shells' code for Ctrl-C, 128 + SIGINT."""
@@ -97,7 +155,7 @@ def _dispatch(args: list[str]) -> int:
     if args[0] not in COMMANDS:
         raise unknown("command", args[0], COMMANDS)
     command, args = COMMANDS[args[0]](args[1:])
-    values = parse(command, args)
+    values = parse_words(command, args)
     if command.compiles:
         from shoal.training import program_cache
 
@@ -105,7 +163,7 @@ def _dispatch(args: list[str]) -> int:
     return command.do(values)
 
 
-def parse(command: Command, args: Sequence[str]) -> Values:
+def parse_words(command: Command, args: Sequence[str]) -> FlagValues:
     """The values that ``args`` give to flags, by group. If ``args`` request help, prints it and exits.
 
     Raises:

@@ -1,8 +1,9 @@
-"""The commands of ``shoal`` with their flags; ``train`` and ``check`` are in modules of their own."""
+"""The commands of ``shoal`` with their flags; ``train`` and the commands of studies are in modules of their own."""
 
 import ast
 import dataclasses
 import importlib.util
+import itertools
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,12 +13,11 @@ from typing import Annotated, Literal
 
 import shoal
 from shoal import algorithms
-from shoal.bounds import LARGEST_INT, Bounds, check
-from shoal.cli import check as cli_check
+from shoal.bounds import LARGEST_INT, Bounds, check_bounds
 from shoal.cli import completion, study, train
-from shoal.cli.flags import Command, Values, first_line, of_fields
-from shoal.environments.names import FAMILIES
-from shoal.errors import InputError, unknown
+from shoal.cli.flags import Command, Flag, FlagValues, first_line, of_environment, of_fields
+from shoal.environments.names import FAMILIES, check_name
+from shoal.errors import InputError, shortened, unknown
 from shoal.system.files import dumps, write_text
 
 # Comparison of trained runs.
@@ -314,10 +314,79 @@ def _own_words(prefix: str, text: str) -> str:
     return text[:1].upper() + text[1:] or "Environments of another package."
 
 
+_CHECK_FLAGS = [
+    Flag("episodes", int, 5, "Number of episodes, each with its own seed."),
+    Flag("steps", int, 5000, "Maximum total number of steps."),
+    Flag("seed", int, 0, "Seed of the first episode and of the actions."),
+    Flag("timeout", float, 60.0, "Seconds after which a reset or a step counts as hanging."),
+    Flag("isolate", bool, True, "Play in a separate process, so that a crash or a hang is detected and reported."),
+]
+
+
+def check_command(args: Sequence[str]) -> tuple[Command, list[str]]:
+    """Test an environment with random actions, or an algorithm on random data, and report errors.
+
+    ``shoal check ENVIRONMENT [flags]`` or ``shoal check ALGORITHM``; the exit code is 1 if there is an error.
+
+    Raises:
+        InputError: the environment or algorithm is missing or unknown.
+    """
+    words = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
+    rest = list(args[len(words) :])
+    if len(words) > 1:
+        raise InputError(f"shoal check takes one environment or algorithm; {shortened(words[1])} is an extra word.")
+    if not words and not {"-h", "--help"} & set(rest):
+        raise InputError(
+            "shoal check needs an environment or an algorithm first, for example: shoal check mpe/simple_spread."
+        )
+    if words and algorithms.alone(words[0]):
+        return _check_algorithm(words[0]), rest
+    if words:
+        try:
+            check_name(words[0])
+        except InputError as error:
+            near = algorithms.near_module(words[0])
+            meant = f"; did you mean your module {near!r}?" if near else "."
+            raise InputError(
+                f"{error} There is no algorithm, and no module in the working directory, of this name either{meant}"
+            ) from None
+    groups = {"check": _CHECK_FLAGS}
+    if words:
+        groups["env"] = of_environment(words[0], {}, rest)
+
+    def do(values: FlagValues) -> int:
+        chosen = {flag.name: flag.default for flag in _CHECK_FLAGS} | values["check"]
+        report = shoal.check(words[0], env=values["env"], **chosen)
+        print(report)
+        return 0 if report.ok else 1
+
+    about = (
+        "Play random legal actions in an environment and report its speed and its errors: values that are "
+        "not finite, masks without a legal action, agents that disappear, time limits reported as terminations, "
+        "randomness that does not depend on the seed. The exit code is 1 if there is an error. To test an algorithm "
+        "instead, give its name, for example my_idea for your file my_idea.py (docs/your-algorithm.md)."
+    )
+    return Command(" ".join(["shoal check", *words]), about, groups, do), rest
+
+
+def _check_algorithm(name: str) -> Command:
+    def do(values: FlagValues) -> int:
+        report = shoal.check(name)
+        print(report)
+        return 0 if report.ok else 1
+
+    about = (
+        "Let an algorithm act and update on random data and report violations of the rules for algorithms: masks, "
+        "dead agents, padding, seeds in parallel, exact resumption, finite numbers, acting without the critic. It "
+        "takes about a minute on two cores. The exit code is 1 if there is an error."
+    )
+    return Command(f"shoal check {name}", about, {}, do)
+
+
 def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tuple[Command, list[str]]:
-    def do(values: Values) -> int:
+    def do(values: FlagValues) -> int:
         command = kind(**values["flags"])
-        check(command)
+        check_bounds(command)
         return command()
 
     flags = of_fields(kind, "flags", {positional})
@@ -344,7 +413,7 @@ COMMAND_OPTIONS = tuple(kind for kind, _ in _SIMPLE.values())
 
 COMMANDS: dict[str, Callable[[Sequence[str]], tuple[Command, list[str]]]] = {
     "train": train.train,
-    "check": cli_check.check,
+    "check": check_command,
     **{name: partial(_simple, f"shoal {name}", *kind) for name, kind in _SIMPLE.items()},
     "completion": completion.completion,
 }
@@ -353,7 +422,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], tuple[Command, list[str]]]] = {
 
 def help_text() -> str:
     """The output of ``shoal --help``."""
-    about = {"train": first_line(train.__doc__), "check": first_line(cli_check.__doc__)} | {
+    about = {"train": first_line(train.__doc__), "check": first_line(check_command.__doc__)} | {
         name: first_line(kind.__doc__) for name, (kind, _) in _SIMPLE.items()
     }
     about["completion"] = first_line(completion.completion.__doc__)

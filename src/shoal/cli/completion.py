@@ -8,7 +8,7 @@ file is read.
 from collections.abc import Sequence
 
 from shoal import algorithms
-from shoal.cli.flags import REQUIRED, Command, Flag, Values
+from shoal.cli.flags import REQUIRED, Command, Flag, FlagValues
 from shoal.environments import names
 from shoal.errors import InputError, unknown
 
@@ -49,7 +49,7 @@ def completion(args: Sequence[str]) -> tuple[Command, list[str]]:
             "shoal completion", "", {}, lambda _: _print(candidates(words[:-1], *words[-1:])), compiles=False
         ), []
 
-    def do(values: Values) -> int:
+    def do(values: FlagValues) -> int:
         shell = values["flags"]["shell"]
         if shell not in SCRIPTS:
             raise unknown("shell", shell, SCRIPTS)

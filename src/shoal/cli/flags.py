@@ -18,7 +18,7 @@ from shoal.bounds import Bounds
 from shoal.environments.names import hint_of
 from shoal.environments.options import OPTION_DOCS
 from shoal.errors import InputError, shortened
-from shoal.options.convert import Anything, Words, alternatives, is_boolean, is_flag, takes, typed
+from shoal.options.convert import Anything, Words, alternatives, convert_value, is_boolean, is_flag, takes
 from shoal.options.flags import leaves
 from shoal.options.synonyms import meant
 
@@ -63,7 +63,7 @@ class Flag:
     def default_text(self) -> str:
         """The default as it would be typed."""
         values = self.default if isinstance(self.default, tuple) else (self.default,)
-        return " ".join(number(x) if isinstance(x, float) else str(x) for x in values) or "nothing"
+        return " ".join(number_text(x) if isinstance(x, float) else str(x) for x in values) or "nothing"
 
     @property
     def within(self) -> str:
@@ -76,7 +76,7 @@ class Flag:
         return any(typing.get_origin(one) is tuple for one in alternatives(self.hint))
 
 
-Values = dict[str, dict[str, Any]]
+FlagValues = dict[str, dict[str, Any]]
 """The values of the flags that are given, by group and name."""
 
 
@@ -89,7 +89,7 @@ class Command(NamedTuple):
     """The first lines of its help."""
     groups: dict[str, list[Flag]]
     """Flags by group."""
-    do: Callable[[Values], int]
+    do: Callable[[FlagValues], int]
     """Runs the command and returns the exit code."""
     first: Sequence[str] = ()
     """Names of the flags at the top of the help."""
@@ -208,7 +208,7 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"\*(\w+)\*", r"\1", text).split())
 
 
-def number(value: float) -> str:
+def number_text(value: float) -> str:
     """A number as text with a short exponent: 1e7 rather than 1e+07."""
     return re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", f"{value:g}")
 
@@ -297,7 +297,7 @@ def _typed(flag: Flag, words: Sequence[str]) -> Any:
         raise InputError(f"{flag.spelt} has {shortened(twice)} twice; give it once.")
     if Path in alternatives(flag.hint) and "" in words:
         raise InputError(f"{flag.spelt} needs a name; its value is empty.")
-    return typed(flag.spelt, Words(words), flag.hint)
+    return convert_value(flag.spelt, Words(words), flag.hint)
 
 
 def _named(flag: Flag) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import WriteError
-from shoal.printable import escaped
+from shoal.system.notices import escaped
 
 _STREAMS = (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w"))
 

@@ -1,24 +1,180 @@
-"""Train a team, or continue a run."""
+"""Train a team, or continue a run.
+
+The command, its pictures and summary, and how to continue.
+"""
 
 import dataclasses
 import itertools
 import re
-from collections.abc import Sequence
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import shoal
 from shoal import algorithms
-from shoal.cli.flags import Command, Flag, Values, first_line, of_environment, of_fields
-from shoal.cli.running import HOOK_FLAGS, chosen_hooks, watched
+from shoal.cli.flags import Command, Flag, FlagValues, first_line, number_text, of_environment, of_fields
+from shoal.cli.output import attempted
 from shoal.environments import names
-from shoal.errors import InputError, shortened
+from shoal.environments.names import path_words
+from shoal.errors import CallbackError, GameError, InputError, Terminated, WriteError, shortened
+from shoal.security import reading, user_modules
 from shoal.storage import manifest
 from shoal.storage.folders import in_new_folder
+from shoal.system import notices
 
 if TYPE_CHECKING:
     from shoal.config.resolve import Defaults
+
+
+# The flags of ``shoal train`` that name callbacks and loggers.
+
+
+CALLBACK = Flag(
+    "callback",
+    tuple[str, ...],
+    (),
+    "Callback module:MyCallback to call during training: a class (created without arguments) or a function "
+    "(context, metrics) in your own module (docs/hooks.md). It is not stored with the run.",
+)
+WANDB = Flag("wandb", str | None, None, "Also log to this Weights & Biases project, or entity/project.")
+MLFLOW = Flag("mlflow", str | None, None, "Also log to MLflow: a tracking URI, or a folder for its database.")
+CONTINUE = Flag("continue_stopped", bool, False, "With --resume: continue a run that a callback stopped.")
+HOOK_FLAGS = (CALLBACK, WANDB, MLFLOW, CONTINUE)
+
+
+def chosen_hooks(values: Mapping[str, Any]) -> list[Any]:
+    """The callbacks that the values of :data:`HOOK_FLAGS` name.
+
+    Raises:
+        InputError: there is no such module or attribute, it cannot be made, or a name is empty.
+    """
+    import shoal  # its names import JAX
+
+    found = [_user_callback(name) for name in values["callback"]]
+    if values["wandb"] is not None:
+        found.append(shoal.WandbLogger(values["wandb"]))
+    if values["mlflow"] is not None:
+        found.append(shoal.MLflowLogger(values["mlflow"]))
+    return found
+
+
+def hook_words(values: Mapping[str, Any]) -> str:
+    """The flags that a command that continues the run needs, with a leading space; empty for none."""
+    flags = [CALLBACK.spelt, *values["callback"]] if values["callback"] else []
+    for flag in (WANDB, MLFLOW):
+        flags += [flag.spelt, values[flag.name]] if values[flag.name] is not None else []
+    return f" {shlex.join(flags)}" if flags else ""
+
+
+def _user_callback(name: str) -> Any:
+    if name.count(":") != 1:
+        raise InputError(f"--callback takes module:MyCallback, a class or function in your own module, not {name!r}.")
+    with user_modules.searching_working_directory():
+        found = user_modules.import_user_object(name, "callback")
+    if not isinstance(found, type):
+        return found
+    try:
+        return found()
+    except TypeError as error:
+        raise InputError(f"The callback {name!r} cannot be created without arguments: {error}.") from error
+
+
+# A summary, pictures, and how to continue.
+
+
+def train_and_show(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any]) -> int:
+    """Train, print a summary, and draw curves, a video and a report; after Ctrl-C print the command that resumes.
+
+    Args:
+        folder: the run's.
+        start: trains, and returns the run; its argument ``progress`` is that of ``own``.
+        own: values of flags of the command, of ``progress`` and of those in :data:`shoal.cli.train.HOOK_FLAGS`.
+    """
+    again = f"{program()} train --resume {path_words(folder)}{hook_words(own)}"
+    try:
+        run = start(progress=own["progress"])
+        print(summary_text(run, again), flush=True)
+        draw_pictures(run)
+    except (GameError, CallbackError):
+        if any((folder / "checkpoints").glob("*")):
+            notices.warn(f"The run is saved; continue with\n{again}\n")
+        raise
+    except (KeyboardInterrupt, Terminated):
+        if any((folder / "checkpoints").glob("*")):
+            raise KeyboardInterrupt(f"Stopped; continue with\n{again}") from None
+        if (folder / manifest.RUN_JSON).is_file():
+            raise KeyboardInterrupt(f"Stopped before training began; start it with\n{again}") from None
+        raise KeyboardInterrupt from None
+    return 0
+
+
+def draw_pictures(run: "shoal.Run") -> None:
+    """Draw curves, a video and a report, and print their paths as they are finished: long episodes take a minute."""
+    from shoal.reporting.replays import chosen_seeds, recorded_episodes  # imports JAX
+
+    recorded = {}  # the video's episodes and the report's, played once for both
+
+    def replay() -> Path:
+        path, best = reading.own_file(run.folder, "replay.gif"), run.best_seed()
+        try:
+            recorded.update(recorded_episodes(run, [best, *(seed for seed, _ in chosen_seeds(run))]))
+        except Exception:  # such as of an algorithm's inspect, which a video does without and the report tells of
+            return run.replay(seed=best)
+        return run.draw(recorded[best], path)
+
+    pictures = {"curves.png": lambda: _unless_empty(run.curves), "replay.gif": replay}
+    pictures["report.html"] = lambda: shoal.report(run, recorded=recorded)
+    for name, make in pictures.items():
+        print(f"{Path(name).stem:<12}  ", end="", flush=True)
+        print(attempted(partial(_drawn, run, name, make)), flush=True)
+
+
+def _drawn(run: "shoal.Run", name: str, make: Callable[[], Any]) -> Any:
+    """Draw a picture, unless the run had finished before and its picture is up to date."""
+    path, made_from = run.folder / name, (run.folder / "policy").glob("*/index.json")
+    newest = max((index.stat().st_mtime for index in made_from), default=0.0)
+    return path if run.untouched and path.is_file() and path.stat().st_mtime >= newest else make()
+
+
+def _unless_empty(look: Callable[[], Any]) -> Any:
+    """The result of ``look``, or "no episode ended" for a run shorter than an episode."""
+    try:
+        return look()
+    except WriteError:
+        raise
+    except InputError:
+        return "no episode ended"
+
+
+def summary_text(run: "shoal.Run", again: str) -> str:
+    """The printed summary: results, the next commands, and the folder."""
+    folder = path_words(run.folder)
+    lines = [f"\n{run.algorithm} in {run.environment}", ""]
+    if run.final_score is not None:
+        lines.append(f"greedy score  {run.final_score.replace('-', '−')}")
+    lines += [*_unless_empty(run.summary).splitlines(), ""]
+    lines += [f"{program()} evaluate {folder} --episodes 1000", f"{program()} replay {folder} --episodes 4"]
+    from shoal.training import ending  # imports JAX
+
+    more = ending.more(run.settings, run.at).items()
+    texts = {name: "" if x is True else f" {'None' if x is None else number_text(x)}" for name, x in more}
+    flags = " ".join(f"--{name.replace('_', '-')}{text}" for name, text in texts.items())
+    lines += [f"{again} {flags}", "", f"{'folder':<12}  {run.folder}"]
+    return "\n".join(lines)
+
+
+def program() -> str:
+    """The command that calls this program."""
+    called = Path(sys.argv[0])
+    if called.name != "shoal":
+        return "shoal"
+    found = shutil.which("shoal")
+    return "shoal" if found and called.exists() and Path(found).samefile(called) else shlex.quote(sys.argv[0])
+
 
 _FOLDER = Flag("folder", Path | None, None, "The run's folder; None for a new folder under runs/.")
 _RESUME = Flag("resume", Path | None, None, "Continue the run in this folder from its newest intact checkpoint.")
@@ -65,7 +221,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     for check_name, word in zip((algorithms.check_name, names.check_name), typed, strict=False):
         check_name(word)
     if (folder := _value_of(rest, _RESUME.spelt)) is not None:
-        return _resumed(folder, typed, rest), rest
+        return _resume_command(folder, typed, rest), rest
     files = {flag.name: _value_of(rest, flag.spelt) for flag in (_CONFIG, _PRESET)}
     chosen: dict[str, Any] = {"trust": _TRUST.spelt in rest} | {name: file for name, file in files.items() if file}
     words, helps = _named(typed, files["config"]), not {"-h", "--help"}.isdisjoint(rest)
@@ -83,7 +239,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     defaults = _defaults(words, typed, chosen)
     groups = _groups(words, defaults, rest)
 
-    def do(values: Values) -> int:
+    def do(values: FlagValues) -> int:
         own = {flag.name: values["run"].pop(flag.name, flag.default) for flag in _OWN}
         if own["trust"] and own["config"] is None:
             raise InputError("--trust is only for --resume and --config; names that you type need no trust.")
@@ -103,16 +259,16 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         check_effect(found.values.settings, found.values.config, flags, found.name, build)
         callbacks = chosen_hooks(own)
         if own["print_config"]:
-            from shoal.runs.train import check, new_run
+            from shoal.runs.train import check_new_run, new_run
 
             text = as_toml(found)
-            check(new_run(found, Path("runs")))
+            check_new_run(new_run(found, Path("runs")))
             print(text, end="")
             return 0
 
         def start(where: Path) -> int:
             train = partial(api.train_configured, found, where, callbacks=callbacks)
-            return watched(where, train, own)
+            return train_and_show(where, train, own)
 
         return start(own["folder"]) if own["folder"] else in_new_folder(found.algorithm, found.name, start)
 
@@ -130,7 +286,7 @@ def _named(typed: Sequence[str], config: str | None) -> list[str]:
         return list(typed)
     from shoal.config import config_files  # imports JAX
 
-    file = config_files.read(config)
+    file = config_files.read_config(config)
     words = [mine or theirs for mine, theirs in zip(_both(typed), (file.algorithm, file.environment), strict=True)]
     return [word for word in itertools.takewhile(bool, words) if word]
 
@@ -138,7 +294,7 @@ def _named(typed: Sequence[str], config: str | None) -> list[str]:
 def _imported(words: Sequence[str], typed: Sequence[str], config: str) -> list[str]:
     """Those of ``words`` up to the first that a file, rather than the user, gives and that would import a module of the
     user's own: the help of another person's file does without its flags. Folders of runs have records of permission."""
-    if Path(config).is_dir() or Path(config).name == manifest.FILE:
+    if Path(config).is_dir() or Path(config).name == manifest.RUN_JSON:
         return list(words)
     own = [bool(algorithms.own(word)) for word in words[:1]]
     own += [
@@ -148,7 +304,7 @@ def _imported(words: Sequence[str], typed: Sequence[str], config: str) -> list[s
     return list(words[: theirs.index(True)] if any(theirs) else words)
 
 
-def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:
+def _resume_command(folder: str, typed: list[str], rest: list[str]) -> Command:
     """The command that continues a run."""
     if folder == "":
         raise InputError("--resume needs the folder of a run; its value is empty.")
@@ -162,7 +318,7 @@ def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:
     groups = of_fields(run.settings, "run") | of_fields(run.config, _title(run.algorithm))
     groups["run"] = [*_OWN, *groups["run"]]
 
-    def do(values: Values) -> int:
+    def do(values: FlagValues) -> int:
         own = {flag.name: values["run"].pop(flag.name, flag.default) for flag in _OWN}
         before = {flag.name: flag.default for some in groups.values() for flag in some}
         flags = {name: x for some in values.values() for name, x in some.items() if x != before[name]}
@@ -178,7 +334,7 @@ def _resumed(folder: str, typed: list[str], rest: list[str]) -> Command:
         changed = CHANGEABLE.intersection(flags)
         check_effect(override(run.settings, flags), run.config, changed, run.environment, lambda: run.env)
         more = {"callbacks": chosen_hooks(own), "continue_stopped": own["continue_stopped"]}
-        return watched(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more, **flags), own)
+        return train_and_show(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more, **flags), own)
 
     return Command(" ".join(["shoal train", *held]), _about(held, run), groups, do, _FIRST)
 

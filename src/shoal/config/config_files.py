@@ -10,25 +10,27 @@
     steps = 3e6
     learning_rate = 0.001
 
-Every key may be missing. Preset files (:mod:`shoal.config.preset_files`) have the same form. Reading one executes
-nothing.
+Every key may be missing. Preset files have the same form, without an environment: tuned flags of one algorithm with
+their source, for ``shoal train --preset FILE``. Reading one executes nothing.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shoal import algorithms
 from shoal.errors import InputError, shortened, unknown
 from shoal.options.convert import from_toml
-from shoal.printable import escaped_as_unicode
 from shoal.security import reading
 from shoal.storage import manifest
+from shoal.system.files import make_folder, write_text
+from shoal.system.notices import escaped_as_unicode
 from shoal.trust import run_file
 
-LARGEST = 2**20
+MAX_TOML_BYTES = 2**20
 """Largest size in bytes of a TOML file."""
 KEYS = ("algorithm", "environment", "env", "flags")
 ONE_CALL = ("folder", "resume", "trust", "config", "preset", "print_config", "progress")
@@ -53,7 +55,7 @@ class ConfigFile(NamedTuple):
     """The run's folder, whose contents need not be of the user's own; None for a file in TOML."""
 
 
-def read(given: str | Path | Mapping[str, Any]) -> ConfigFile:
+def read_config(given: str | Path | Mapping[str, Any]) -> ConfigFile:
     """Read a configuration.
 
     Args:
@@ -69,13 +71,15 @@ def read(given: str | Path | Mapping[str, Any]) -> ConfigFile:
     path = Path(given)
     if not str(given):
         raise InputError("The name of the configuration file is empty.")
-    if path.is_dir() or path.name == manifest.FILE:
+    if path.is_dir() or path.name == manifest.RUN_JSON:
         folder = path if path.is_dir() else path.parent
-        entries = run_file.entries_of(folder)
+        entries = run_file.config_of_run(folder)
         environment = entries["environment"] if entries["by_name"] else None
         flags = entries["settings"] | entries["config"]
-        return ConfigFile(str(folder / manifest.FILE), entries["algorithm"], environment, entries["env"], flags, folder)
-    return _checked(str(path), reading.read_toml(path, "configuration file", LARGEST))
+        return ConfigFile(
+            str(folder / manifest.RUN_JSON), entries["algorithm"], environment, entries["env"], flags, folder
+        )
+    return _checked(str(path), reading.read_toml(path, "configuration file", MAX_TOML_BYTES))
 
 
 def _checked(name: str, found: Mapping[str, Any]) -> ConfigFile:
@@ -127,3 +131,34 @@ def to_toml(value: Any) -> str:
 def key_to_toml(key: str) -> str:
     """A key as TOML, in quotes where it needs them."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else to_toml(key)
+
+
+def read_preset(path: Path | str, algorithm: str) -> dict[str, Any]:
+    """The flags of a preset file for ``algorithm``.
+
+    Raises:
+        InputError: there is no such file, it is damaged, or it is of another algorithm.
+    """
+    found = read_config(path)
+    if found.run is not None or found.environment is not None or found.env:
+        raise InputError(f"{found.name} is a configuration file, not a preset; pass it with --config (config=…).")
+    if not found.flags:
+        raise InputError(f"{path} needs a table [flags], for example with gamma = 0.99.")
+    if found.algorithm != algorithms.canonical(algorithm):
+        raise InputError(f"{path} is a preset of {shortened(found.algorithm)}, not of {algorithm}.")
+    return dict(found.flags)
+
+
+def write_preset(
+    path: Path, algorithm: str, environments: Sequence[str], flags: Mapping[str, Any], source: str
+) -> None:
+    """Write a preset file atomically; its folder is created if needed.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    head = {"algorithm": algorithms.canonical(algorithm), "environments": list(environments), "source": source}
+    lines = [f"{key} = {to_toml(value)}" for key, value in head.items()]
+    lines += ["", "[flags]", *(f"{flag} = {to_toml(value)}" for flag, value in flags.items())]
+    make_folder(path.parent)
+    write_text(path, "\n".join(lines) + "\n")

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal import algorithms
-from shoal.bounds import check, check_value
-from shoal.config import config_files, preset_files
+from shoal.bounds import check_bounds, check_value
+from shoal.config import config_files
 from shoal.config.config_files import ConfigFile, key_to_toml, to_toml
 from shoal.environments import names, registry
 from shoal.environments.names import hint_of
 from shoal.errors import InputError, shortened, unknown
-from shoal.options.convert import Anything, from_toml, mapping, takes, typed
+from shoal.options.convert import Anything, convert_value, from_toml, mapping, takes
 from shoal.options.flags import Leaf, check_names, flags_of, leaves, options_from_json, override
 from shoal.presets import preset, sizes_for
 from shoal.security import user_modules
-from shoal.sides.opponent_options import PAST
+from shoal.sides.frozen_policies import PAST
 from shoal.training.settings import Settings
 from shoal.trust import permission
-from shoal.trust.run_file import TRUST, described, entries_of, recorded, unrecorded
+from shoal.trust.run_file import TRUST, config_of_run, described_run, own_record, why_not_own
 from shoal.types import AnyEnvironment, Environment, EnvSpec
 
 # Settings and hyper-parameters, merged from layers.
@@ -162,7 +162,7 @@ class Defaults:
         Raises:
             InputError: an argument is invalid, or a file names a module that is not imported without ``trust``.
         """
-        self._file = file = ConfigFile("") if config is None else config_files.read(config)
+        self._file = file = ConfigFile("") if config is None else config_files.read_config(config)
         self._trust = trust
         name = algorithm or file.algorithm
         if name is None or (environment is None and file.environment is None):
@@ -186,7 +186,7 @@ class Defaults:
             about = _written_for(file.algorithm, name, algorithms.canonical(name))
             layers.append(Layer(file.flags, file.name, True, about))
         if preset is not None:
-            layers.insert(0, Layer(preset_files.read(preset, name), str(preset), named=True))
+            layers.insert(0, Layer(config_files.read_preset(preset, name), str(preset), named=True))
         self._layers = layers
         self.values = merged(name, registry.called(self.environment), layers)
 
@@ -203,9 +203,9 @@ class Defaults:
             mine = [flags, *(layer.flags for layer in self._layers if layer.origin != file.name)]
             _permit_options(file, mine, values)
             if _uses_cluster(file, values):
+                why = why_not_own(file.run, config_of_run(file.run))
                 raise InputError(
-                    f"{file.run} {unrecorded(file.run, entries_of(file.run))}, and would use a Ray cluster: {TRUST}, "
-                    f"or give workers and address yourself."
+                    f"{file.run} {why}, and would use a Ray cluster: {TRUST}, or give workers and address yourself."
                 )
         origins = dict.fromkeys(self.env, file.name) | dict.fromkeys(env, "flag")
         return Configured(self.algorithm, self.environment, self.env | dict(env), values, origins, flags)
@@ -231,7 +231,7 @@ def configured(
         environment: as for :func:`shoal.environments.registry.make`; None for that of ``config``.
         env: options of the environment's factory.
         flags: fields of the settings and of the algorithm's ``Config``; ``init_from`` may be an opened run.
-        config: see :func:`shoal.config.config_files.read`.
+        config: see :func:`shoal.config.config_files.read_config`.
         preset: a preset file.
         trust: import what ``config`` names also if it is the ``run.json`` of somebody else's run.
 
@@ -287,10 +287,10 @@ def _permit(file: ConfigFile, algorithm: str | None, environment: Any, trust: bo
                 permission.check_factory(str(file.environment))
         return
     if algorithm is None or algorithms.canonical(algorithm) == file.algorithm:
-        described(file.run, trust or algorithm is not None)  # also checks that no key is missing
+        described_run(file.run, trust or algorithm is not None)  # also checks that no key is missing
     if environment is None or file.env:
         named = None if environment is None else registry.called(environment)
-        permission.permit(file.run, entries_of(file.run), trust, named)
+        permission.permit(file.run, config_of_run(file.run), trust, named)
 
 
 def _permit_options(file: ConfigFile, others: Sequence[Mapping[str, Any]], values: Merged) -> None:
@@ -305,9 +305,9 @@ def _permit_options(file: ConfigFile, others: Sequence[Mapping[str, Any]], value
     theirs = [module for module in user_modules.named_in(*options) if module not in given]
     if not theirs:
         return
-    if (record := recorded(file.run, entries_of(file.run))) is None:
+    if (record := own_record(file.run, config_of_run(file.run))) is None:
         raise InputError(
-            f"{file.run} {unrecorded(file.run, entries_of(file.run))}, and its options would import the module "
+            f"{file.run} {why_not_own(file.run, config_of_run(file.run))}, and its options would import the module "
             f"{' and '.join(map(repr, theirs))}: {TRUST}, or name networks and opponents yourself."
         )
     user_modules.instead(record.directory)
@@ -319,7 +319,7 @@ def _uses_cluster(file: ConfigFile, values: Merged) -> bool:
     chosen = {name for name in ("workers", "address") if values.origins[name] == file.name and file.flags[name]}
     if values.settings.workers != "ray" or not chosen:
         return False
-    return recorded(file.run, entries_of(file.run)) is None
+    return own_record(file.run, config_of_run(file.run)) is None
 
 
 def _options(file: ConfigFile, environment: Any) -> dict[str, Any]:
@@ -345,7 +345,7 @@ def _option(name: str, value: Any, parameter: inspect.Parameter | None) -> Any:
     hint = Anything if parameter is None else hint_of(parameter, parameter.default)
     plain = value if hint is str else from_toml(value)
     annotated = parameter is not None and parameter.annotation is not parameter.empty
-    return typed(name, plain, hint) if annotated and takes(hint) is not None else plain
+    return convert_value(name, plain, hint) if annotated and takes(hint) is not None else plain
 
 
 class _Need(NamedTuple):
@@ -380,7 +380,7 @@ def check_effect(
 
     Those that files, presets and programs give may be unused, so that they suit several runs. Whether workers step an
     environment of the user's own is known only when training has built it, which then prints a note
-    (:func:`shoal.training.checks.workers`).
+    (:func:`shoal.training.checks.notes_on_workers`).
 
     Args:
         settings: the run's.
@@ -422,13 +422,13 @@ def as_toml(found: Configured) -> str:
     from shoal.training import checks  # imports all that trains
 
     settings, config = found.values.settings, found.values.config
-    checks.rewards(settings, config)
+    checks.check_rewards(settings, config)
     if found.values.sized:
         spec = registry.make(found.environment, **found.env).spec
         algorithms.check_alone(found.given, spec)
         settings = found.values.sized_for(spec)
     settings.check()
-    check(config)
+    check_bounds(config)
     lines = ["# shoal train --config FILE trains with these values. Each comment says where a value comes from."]
     lines += [f"algorithm = {to_toml(found.algorithm)}", f"environment = {to_toml(found.name)}", "", "[env]"]
     lines += [_line(name, value, found.env_origins[name]) for name, value in found.env.items()]

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
 from shoal.environments.changes import Change
-from shoal.equations.select import select
 from shoal.types import Batched, Environment, EnvSpec, Outline, PyTree, Step
 
 
@@ -28,7 +28,7 @@ def single(
     return Environment(spec, reset, step, render, batched, outline)
 
 
-def changed(batched: Batched, change: Change, joined: Callable[[PyTree, PyTree], Any]) -> Batched:
+def change_batched(batched: Batched, change: Change, joined: Callable[[PyTree, PyTree], Any]) -> Batched:
     """The batched form of a wrapped environment.
 
     Args:
@@ -55,3 +55,8 @@ def changed(batched: Batched, change: Change, joined: Callable[[PyTree, PyTree],
         return joined(inner, select(which, memory, state.memory)), first
 
     return Batched(reset, step, restart)
+
+
+def select(condition: Bool[Array, " E"], yes: Any, no: Any) -> Any:
+    """Per environment, the leaves [E, ...] of ``yes`` where ``condition`` is True and of ``no`` elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(condition.reshape(-1, *(1,) * (a.ndim - 1)), a, b), yes, no)

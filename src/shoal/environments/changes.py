@@ -202,7 +202,7 @@ def frame_stack(spec: EnvSpec, count: int) -> Change:
             [part._replace(shape=stacked_shape(part.shape, count), source=raw(part)) for part in own]
             for own in spec.parts
         ]
-        fields = rows.described(spec, parts)
+        fields = rows.part_fields(spec, parts)
     return Change(replace(spec, **fields, novel=None if packed else novel), begin, follow)
 
 
@@ -236,7 +236,7 @@ def blind(spec: EnvSpec) -> Change:
         return steps, show(steps, step)
 
     hidden = [[part._replace(shape=(0,), source=raw(part)) for part in own] for own in rows.parts_of(spec)]
-    fields = rows.described(spec, [[*own, TIME] for own in hidden])
+    fields = rows.part_fields(spec, [[*own, TIME] for own in hidden])
     return Change(replace(spec, **fields, novel=None if packed else (0,)), begin, follow)
 
 
@@ -259,9 +259,9 @@ def id_part(spec: EnvSpec) -> Part:
 def _appended(spec: EnvSpec, parts: Sequence[Part], novel: tuple[int, ...] | None) -> EnvSpec:
     """A spec whose agents observe one more array each."""
     if spec.parts is None:
-        added = [rows.width_of(part, spec.packed) for part in parts]
+        added = [rows.width_of_part(part, spec.packed) for part in parts]
         return replace(spec, obs_dims=tuple(d + w for d, w in zip(spec.obs_dims, added, strict=True)), novel=novel)
-    fields = rows.described(spec, [[*own, part] for own, part in zip(spec.parts, parts, strict=True)])
+    fields = rows.part_fields(spec, [[*own, part] for own, part in zip(spec.parts, parts, strict=True)])
     return replace(spec, **fields, novel=None if spec.packed else novel)
 
 
@@ -274,7 +274,7 @@ def last_action(spec: EnvSpec) -> Change:
     features, whatever the state contains.
     """
     parts = [action_part(spec, i) for i in range(spec.num_agents)]
-    append = rows.appender(spec, [rows.width_of(part, spec.packed) for part in parts])
+    append = rows.appender(spec, [rows.width_of_part(part, spec.packed) for part in parts])
     own, discrete = own_actions(spec), isinstance(spec.action, Discrete)
     index = np.arange(spec.action.width)
 

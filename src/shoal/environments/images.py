@@ -149,7 +149,7 @@ def change_images(spec: EnvSpec, look: Look) -> Change:
             return part
         return part._replace(shape=shape_after(part.shape, look, spec.name), source=part.source or part.shape)
 
-    fields = rows.described(spec, [[changed(part) for part in own] for own in rows.parts_of(spec)])
+    fields = rows.part_fields(spec, [[changed(part) for part in own] for own in rows.parts_of(spec)])
     apply = rows.each(spec, functools.partial(_convert, look), fields["obs_dims"])
 
     def show(step: Any) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 
 from shoal.environments.images import arranged_image, check_image_integers
 from shoal.environments.rows import as_bytes
-from shoal.environments.rows import width_of as width_of_part
+from shoal.environments.rows import width_of_part as width_of_part
 from shoal.errors import InputError
 from shoal.spec import Discrete, EnvSpec, Part
 
@@ -111,11 +111,11 @@ def pictured(form: Form) -> bool:
     return any(map(pictured, _inner(form))) if form[0] in ("dict", "tuple") else form[0] == "box" and len(form) == 3
 
 
-def width_of(form: Form, packed: bool = False) -> int:
+def width_of_form(form: Form, packed: bool = False) -> int:
     """Width of a flattened observation: numbers, or bytes if ``packed``."""
     kind, about = form[:2]
     if kind in ("dict", "tuple"):
-        return sum(width_of(part, packed) for part in _inner(form))
+        return sum(width_of_form(part, packed) for part in _inner(form))
     numbers = sum(about) if kind == "one_hot" else math.prod(about)
     return 4 * numbers if packed and not pictured(form) else numbers
 
@@ -139,7 +139,12 @@ def flat(form: Form, seen: Any, who: str, packed: bool = False) -> np.ndarray:
         InputError: it does not match its space.
     """
     kind, about = form[:2]
-    if packed and isinstance(seen, np.ndarray) and seen.dtype == np.uint8 and seen.shape == (width_of(form, packed),):
+    if (
+        packed
+        and isinstance(seen, np.ndarray)
+        and seen.dtype == np.uint8
+        and seen.shape == (width_of_form(form, packed),)
+    ):
         return seen
     nothing = np.zeros(0, np.uint8 if packed else np.float64)
     if kind == "dict" and isinstance(seen, Mapping):
@@ -161,7 +166,7 @@ def flat(form: Form, seen: Any, who: str, packed: bool = False) -> np.ndarray:
         if not all(mark.any() for mark in marks):
             raise InputError(f"{who}'s observation {seen} lies outside its space.")
         return np.concatenate([np.zeros(0), *marks])
-    if row.size != (width := width_of(form)):
+    if row.size != (width := width_of_form(form)):
         raise InputError(f"{who}'s observation has width {width}, not {row.size}.")
     return row
 
@@ -269,7 +274,7 @@ class Converter:
         self.kind, self._observations, self._actions = interface
         self.agents, self._dims, self._choices = spec.agents, spec.action_dims, isinstance(spec.action, Discrete)
         self._packed = any(map(pictured, interface.observations))
-        rows = tuple(width_of(form, self._packed) for form in interface.observations)
+        rows = tuple(width_of_form(form, self._packed) for form in interface.observations)
         dims = tuple(map(dim_of, interface.actions))
         if (rows, dims, self._packed) != (spec.obs_dims, spec.action_dims, spec.packed):
             raise InputError(f"{spec.name}: spec.interface describes other spaces than spec.obs_dims and action_dims.")
@@ -282,7 +287,7 @@ class Converter:
             return isinstance(observations, Mapping)
         if isinstance(observations, Mapping):
             return set(observations) != set(self.agents)
-        form, rows = self._observations[0], (1, width_of(self._observations[0]))
+        form, rows = self._observations[0], (1, width_of_form(self._observations[0]))
         return form[0] == "tuple" or form == ["box", list(rows)] or np.shape(observations) != rows
 
     def read(self, observations: Any, infos: Any, legal: Any, alive: Collection[Any] | None, turn: Any) -> Observed:

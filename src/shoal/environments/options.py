@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from shoal.bounds import LARGEST_INT, text
+from shoal.bounds import LARGEST_INT, bounds_text
 from shoal.environments import changes
 from shoal.environments.changes import Change
 from shoal.environments.wrappers import changed
@@ -24,7 +24,7 @@ def check_count(name: str, value: int, least: int = 1, most: int = MAX_ENTITIES)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InputError(f"{name} must be an integer of at least {least}, not {value!r}.")
     if value > most:
-        raise InputError(f"{name} must be at most {most}, not {text(value)}.")
+        raise InputError(f"{name} must be at most {most}, not {bounds_text(value)}.")
     return value
 
 

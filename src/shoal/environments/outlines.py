@@ -1,4 +1,4 @@
-"""Outlines of worlds whose things are simple shapes on a plane (``Outline.kind`` is ``bodies``).
+"""Outlines of worlds whose things are simple shapes on a plane (``Outline.kind`` is ``bodies``), and their colours.
 
 An environment describes its world once, as an outline; :func:`scene_of` is what pictures show of it. An environment
 that renders Scenes alone has outlines by :func:`of_scene`.
@@ -19,6 +19,17 @@ from typing import Any, Literal
 import numpy as np
 
 from shoal.spec import Outline, Scene
+
+Colour = tuple[float, float, float]
+
+# Okabe and Ito's palette, which is safe for common forms of colour blindness.
+BLUE: Colour = (0.0, 0.447, 0.698)
+VERMILION: Colour = (0.835, 0.369, 0.0)
+GREEN: Colour = (0.0, 0.620, 0.451)
+ORANGE: Colour = (0.902, 0.624, 0.0)
+SKY: Colour = (0.337, 0.706, 0.914)
+PURPLE: Colour = (0.8, 0.475, 0.655)
+GREY: Colour = (0.6, 0.6, 0.6)
 
 Shape = Literal["disc", "ring", "square", "frame"]
 SHAPES: dict[tuple[bool, bool], Shape] = {

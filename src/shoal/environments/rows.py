@@ -20,14 +20,14 @@ def parts_of(spec: EnvSpec) -> tuple[tuple[Part, ...], ...]:
     return tuple((Part((width,)),) for width in spec.obs_dims) if spec.parts is None else spec.parts
 
 
-def width_of(part: Part, packed: bool) -> int:
+def width_of_part(part: Part, packed: bool) -> int:
     """Entries of a row that an array takes: numbers, or bytes in a row of bytes."""
     return part.size * (4 if packed and part.dtype == "float32" else 1)
 
 
 def slices(parts: Sequence[Part], packed: bool) -> list[slice]:
     """Where in a row the arrays stand."""
-    ends = np.cumsum([0, *(width_of(part, packed) for part in parts)]).tolist()
+    ends = np.cumsum([0, *(width_of_part(part, packed) for part in parts)]).tolist()
     return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
 
@@ -56,9 +56,9 @@ def all_numbers(spec: EnvSpec, obs: np.ndarray) -> np.ndarray:
     return np.stack([np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, most - x.shape[-1])]) for x in flat], axis=-2)
 
 
-def described(spec: EnvSpec, parts: Sequence[Sequence[Part]]) -> dict[str, Any]:
+def part_fields(spec: EnvSpec, parts: Sequence[Sequence[Part]]) -> dict[str, Any]:
     """The fields ``parts`` and ``obs_dims`` of a spec with rows of the same type and these arrays."""
-    dims = tuple(sum(width_of(part, spec.packed) for part in own) for own in parts)
+    dims = tuple(sum(width_of_part(part, spec.packed) for part in own) for own in parts)
     return {"parts": tuple(map(tuple, parts)), "obs_dims": dims}
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from shoal.bounds import Bounds, Positive, Size, check
+from shoal.bounds import Bounds, Positive, Size, check_bounds
 from shoal.environments import changes, images, rows
 from shoal.environments.changes import Change
 from shoal.environments.images import Look
@@ -83,7 +83,7 @@ def wrap(env: Env, wrapping: Wrapping) -> Env:
         InputError: a field of ``wrapping`` is out of its range, it hides the mask of continuous actions, or it changes
             images and there are none, or not such.
     """
-    check(wrapping)
+    check_bounds(wrapping)
     return env if wrapping == Wrapping() else changed(env, functools.partial(change_of, wrapping=wrapping))
 
 
@@ -138,7 +138,7 @@ def unwrapped(spec: EnvSpec, wrapping: Wrapping) -> EnvSpec:
     added = wrapping.blind + wrapping.last_action + wrapping.agent_ids
     kept = [own[: len(own) - added] for own in spec.parts]
     parts = [[part._replace(shape=changes.raw(part), source=None) for part in own] for own in kept]
-    return replace(spec, **rows.described(spec, parts), novel=None)
+    return replace(spec, **rows.part_fields(spec, parts), novel=None)
 
 
 def fits(spec: EnvSpec, wrapping: Wrapping) -> bool:
@@ -208,7 +208,7 @@ def _on_device(env: Any, change: Change) -> Any:
     if batched is not None:
         from shoal.environments import batching  # imports JAX
 
-        batched = batching.changed(batched, change, Wrapped)
+        batched = batching.change_batched(batched, change, Wrapped)
     return replace(env, spec=change.spec, reset=reset, step=step, render=render, batched=batched, outline=outline)
 
 

@@ -1,4 +1,4 @@
-"""Action distributions as pytrees: masked Categorical, DiagGaussian, TanhGaussian and Deterministic.
+"""Action distributions as pytrees: masked Categorical, DiagGaussian, TanhGaussian and Deterministic; draws from them.
 
 All share one interface, over batch axes ``*b`` and A actions or action dimensions:
 
@@ -13,15 +13,45 @@ and receive a gradient of exactly zero, whatever their values; padded dimensions
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-from shoal.equations.pytree import pytree
+from shoal.equations.reduce import DEVICES
 
-# Distributions over action vectors: normal, and tanh of normal; ``distributions`` states their interface.
+Class = TypeVar("Class", bound=type)
+
+
+def pytree(cls: Class) -> Class:
+    """Register a frozen dataclass as a pytree; fields with ``metadata={"static": True}`` are part of its structure.
+
+    JAX also rebuilds trees with leaves that are not arrays (axis numbers, shapes, None). Rebuilding therefore skips
+    ``__init__`` and its type checks, which ``jax.tree_util.register_dataclass`` would call.
+    """
+    static = [f.name for f in fields(cls) if f.metadata.get("static", False)]
+    leaves = [f.name for f in fields(cls) if f.name not in static]
+
+    def flatten_with_keys(node: Any) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
+        children = [(jax.tree_util.GetAttrKey(name), getattr(node, name)) for name in leaves]
+        return children, tuple(getattr(node, name) for name in static)
+
+    def flatten(node: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        return [getattr(node, name) for name in leaves], tuple(getattr(node, name) for name in static)
+
+    def unflatten(structure: tuple[Any, ...], children: Any) -> Any:
+        node = object.__new__(cls)
+        for name, value in zip([*leaves, *static], [*children, *structure], strict=True):
+            object.__setattr__(node, name, value)
+        return node
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
+
+
+# Distributions over action vectors: normal, and tanh of normal.
 
 
 EDGE = 1.0 - 1e-6
@@ -178,8 +208,6 @@ class TanhGaussian:
 # Distributions over choices, and deterministic ones.
 
 
-__all__ = ["Categorical", "Deterministic", "DiagGaussian", "Distribution", "TanhGaussian", "described"]
-
 ILLEGAL = -1e9
 """Logit of an illegal action: its probability underflows to exactly 0, log-probabilities and ratios stay finite."""
 
@@ -319,3 +347,73 @@ def described(dist: Distribution) -> dict[str, Array]:
         ones = jnp.ones_like(mean)
         std = (dist.sample_from(ones) - dist.sample_from(-ones)) / 2
     return {name: jnp.where(dist.real, x, jnp.nan) for name, x in (("mean", mean), ("std", std))}
+
+
+# Draws that do not depend on the number of devices.
+
+
+def row_keys(key: PRNGKeyArray, count: int) -> Key[Array, " count"]:
+    """One key for each of ``count`` rows, made from its index among the rows of all devices."""
+    number = jnp.arange(count)
+    if DEVICES in jax.sharding.get_abstract_mesh().manual_axes:
+        number += count * jax.lax.axis_index(DEVICES)
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, number)
+
+
+def noise(dist: Distribution, key: PRNGKeyArray, axis: int) -> Float[Array, "..."]:
+    """The noise of one draw per row of ``dist``, whose environments are on ``axis``; for ``dist.sample_from``.
+
+    Each environment has a key of its own; see :func:`row_keys`.
+    """
+    keys = row_keys(key, jax.tree.leaves(dist)[0].shape[axis])
+    return jax.vmap(lambda one, key: one.noise(key), (axis, 0), axis)(dist, keys)
+
+
+# Exploration and relaxed samples of discrete actions.
+
+Scalar = float | int | Float[Array, ""]
+
+
+def mixed_with_uniform(dist: Distribution, epsilon: Scalar | None) -> Distribution:
+    """π(u) = (1 − ε) softmax(z)_u + ε / n over the n legal actions, so that none is less likely than ε / n.
+
+    The gradient of log π passes through the mixture; the most probable action stays the same for ε < 1. Computed from
+    log-probabilities: with ε = 0 it is the same distribution to rounding, however unlikely an action is. With None the
+    distribution is returned unchanged.
+
+    Source: Foerster et al. 2018, Counterfactual Multi-Agent Policy Gradients, section 5.2 (bounded softmax).
+    """
+    if epsilon is None:
+        return dist
+    assert isinstance(dist, Categorical), "only discrete actions have a uniform policy to mix in"
+    log_p = jax.nn.log_softmax(jnp.where(dist.legal, dist.logits.astype(jnp.float32), -1e9), -1)
+    log_uniform = -jnp.log(jnp.maximum(dist.legal.sum(-1, keepdims=True), 1))
+    return Categorical(jnp.logaddexp(jnp.log1p(-epsilon) + log_p, jnp.log(epsilon) + log_uniform), dist.legal)
+
+
+def gumbel_softmax(
+    logits: Float[Array, "*b A"],
+    legal: Bool[Array, "*#b A"],
+    noise: Float[Array, "*b A"],
+    *,
+    temperature: Scalar = 1.0,
+    straight_through: bool = True,
+) -> Float[Array, "*b A"]:
+    """A sample of softmax(logits) over the legal actions, as a vector that is differentiable in the logits.
+
+        y = softmax((z + g) / τ)                                                       (Jang et al. 2017, eq. 2)
+        straight through:  one_hot(argmax (z + g)) in value, y in gradient                     (section 2.2)
+
+    Args:
+        logits: z.
+        legal: illegal actions get exactly 0 in value and gradient.
+        noise: g, standard Gumbel numbers.
+        temperature: τ; towards 0 samples become one-hot and gradients noisy.
+        straight_through: one-hot samples; otherwise the relaxed ones.
+    """
+    z = jnp.where(legal, logits + noise, ILLEGAL)
+    soft = jax.nn.softmax(z / temperature, axis=-1)
+    if not straight_through:
+        return soft
+    hard = jax.nn.one_hot(z.argmax(-1), z.shape[-1], dtype=soft.dtype)
+    return hard + (soft - jax.lax.stop_gradient(soft))  # in this order exactly one-hot

@@ -19,10 +19,10 @@ from shoal.bounds import (
     Tiny,
     Weight,
     Width,
-    check,
+    check_bounds,
     off,
 )
-from shoal.equations.value_scale import ValueNorm
+from shoal.equations.targets import ValueNorm
 from shoal.errors import InputError
 from shoal.networks.architecture import Body, check_body, own_network
 from shoal.networks.inputs import CriticInput
@@ -202,7 +202,7 @@ def check_options(config: AgentConfig) -> None:
     Raises:
         InputError: naming the option and its bounds.
     """
-    check(config)
+    check_bounds(config)
     check_body(config.network)
     _check_pairs(config)
 

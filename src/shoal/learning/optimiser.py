@@ -64,7 +64,7 @@ def optimiser(
     return Optimiser(init, step, lambda gradient, state, params, p: one(gradient, state, params, lengths[p]))
 
 
-Step = Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree, Metrics]]
+OptimiserStep = Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree, Metrics]]
 """(gradient, optimiser state, parameters) -> (parameters, optimiser state, gradient norms by name)."""
 
 
@@ -78,7 +78,7 @@ class ByNet(NamedTuple):
     critic: PyTree = None
 
 
-def both(actor: Optimiser, critic: Optimiser) -> Step:
+def step_of_both(actor: Optimiser, critic: Optimiser) -> OptimiserStep:
     """A step of the actors' and one of the critics' optimiser, each with its own clip."""
 
     def step(gradient: ByNet, state: ByNet, params: ByNet) -> tuple[ByNet, ByNet, Metrics]:
@@ -91,7 +91,7 @@ def both(actor: Optimiser, critic: Optimiser) -> Step:
     return step
 
 
-def one(adam: Optimiser, name: str) -> Step:
+def step_of_one(adam: Optimiser, name: str) -> OptimiserStep:
     """A step of one optimiser, whose gradient norm has this name among the metrics."""
 
     def step(gradient: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree, Metrics]:

@@ -160,7 +160,7 @@ def make_replay(
     """
     length, burn_in = (config.sequence_length, config.burn_in) if sequences else (1, 0)
     return Replay(
-        keep=keep(state, extras),
+        keep=stored_fields(state, extras),
         capacity=config.buffer_size,
         warm_up=config.learning_starts,
         draws=config.gradient_steps,
@@ -170,7 +170,7 @@ def make_replay(
     )
 
 
-def keep(state: bool, extras: tuple[str, ...]) -> Callable[[Trajectory], StoredTimesteps]:
+def stored_fields(state: bool, extras: tuple[str, ...]) -> Callable[[Trajectory], StoredTimesteps]:
     """The function that selects what is stored; unless ``state``, states are stored with width 0."""
 
     def of(x: Array) -> Array:

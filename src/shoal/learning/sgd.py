@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
 from shoal.equations.reduce import DEVICES, total
 from shoal.errors import InputError
-from shoal.learning.optimiser import Step
+from shoal.learning.optimiser import OptimiserStep
 from shoal.types import Metrics, PyTree, Scale
 
 Batch = TypeVar("Batch", bound=Any)
@@ -237,7 +237,7 @@ def add_up(tree: Tree) -> Tree:
 
 def sgd(
     loss: Loss,
-    step: Step,
+    step: OptimiserStep,
     params: PyTree,
     state: PyTree,
     batch: Any,

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError, shortened
-from shoal.security import links, reading
+from shoal.security import reading
 from shoal.storage import manifest
 from shoal.storage.tensorboard import scalars
 from shoal.system.files import dumps, to_json, write_text
 from shoal.training.callbacks import Callback, Context, Metrics
 from shoal.training.metric_sums import or_none
 
-MOST = reading.MIB
+MAX_ID_BYTES = reading.MIB
 """Largest size in bytes of the file with the id."""
 
 
@@ -60,7 +60,7 @@ class Logger(Callback):
     def on_start(self, context: Context) -> None:
         """Start or continue the tracker's run."""
         self._failed, self._sent = False, (-1, frozenset[str]())
-        path = links.own_file(context.folder, self.file)
+        path = reading.own_file(context.folder, self.file)
         stored = self.begin(context, _stored(path))
         write_text(path, dumps(stored, self.file, indent=1) + "\n")
 
@@ -112,9 +112,9 @@ def values_of(metrics: Metrics) -> dict[str, float]:
     return {name: float(x) for name, x in scalars(lists).items() if name not in one and math.isfinite(x)}
 
 
-def described(folder: Path) -> dict[str, Any]:
+def run_facts(folder: Path) -> dict[str, Any]:
     """What ``run.json`` says of a run, as JSON values: configuration, versions, commit and hardware."""
-    found = manifest.read(folder)
+    found = manifest.read_run_json(folder)
     config = {name: value for name, value in found["config"].items() if name not in ("spec", "by_name")}
     return to_json(config | found["made_with"], "run")
 
@@ -134,7 +134,7 @@ def summary_of(context: Context) -> dict[str, Any]:
 def _stored(path: Path) -> dict[str, Any]:
     """What the file of an earlier process holds; empty if there is none or it is damaged."""
     try:
-        found = reading.parse(reading.read_bytes(path, MOST))
+        found = reading.parse_json(reading.read_bytes(path, MAX_ID_BYTES))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.loggers.logger import Logger, described, one_line, required
+from shoal.loggers.logger import Logger, one_line, required, run_facts
 from shoal.system.extras import install, lacking
 from shoal.system.files import make_folder
 from shoal.training.callbacks import Context
@@ -19,7 +19,7 @@ from shoal.types import Seconds
 PAUSE: Seconds = 5.0
 """Least time between two batches of metrics: a store answers in tens of milliseconds."""
 
-BATCH = 1000
+MAX_BATCH = 1000
 """Largest number of metrics in a batch that MLflow accepts."""
 
 _PARAMS, _TEXT, _TAG = 100, 500, 5000
@@ -127,7 +127,7 @@ class MLflowLogger(Logger):
         found = self._client.get_experiment_by_name(self.experiment)
         id = found.experiment_id if found else self._client.create_experiment(self.experiment, artifacts)
         run = self._client.create_run(id, run_name=self.name or context.folder.resolve().name).info.run_id
-        entries = described(context.folder)
+        entries = run_facts(context.folder)
         made = {name: entries.pop(name) for name in ("versions", "commit", "platform", "hardware") if name in entries}
         params = [Param(_key(name), str(value)[:_TEXT]) for name, value in _flat(entries)]
         for start in range(0, len(params), _PARAMS):
@@ -146,8 +146,8 @@ class MLflowLogger(Logger):
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for start in range(0, len(waiting), BATCH):
-            self._client.log_batch(self._id, metrics=waiting[start : start + BATCH])
+        for start in range(0, len(waiting), MAX_BATCH):
+            self._client.log_batch(self._id, metrics=waiting[start : start + MAX_BATCH])
         self._flushed = time.monotonic()
 
     def finish(self, context: Context, summary: Mapping[str, Any]) -> None:

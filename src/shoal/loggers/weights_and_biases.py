@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.loggers.logger import Logger, described, one_line, required
+from shoal.loggers.logger import Logger, one_line, required, run_facts
 from shoal.system.extras import install, lacking
 from shoal.training.callbacks import Context
 
@@ -75,7 +75,7 @@ class WandbLogger(Logger):
                 resume="allow",
                 name=self.name or context.folder.resolve().name,
                 tags=list(self.tags),
-                config=described(context.folder),
+                config=run_facts(context.folder),
                 allow_val_change=True,
                 reinit="create_new",
                 settings=wandb.Settings(console="off", quiet=True),

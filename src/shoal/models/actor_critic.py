@@ -8,13 +8,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from shoal.equations.distributions import Categorical, DiagGaussian, Distribution, TanhGaussian, described
-from shoal.equations.exploration import mixed_with_uniform
+from shoal.equations.distributions import (
+    Categorical,
+    DiagGaussian,
+    Distribution,
+    TanhGaussian,
+    described,
+    mixed_with_uniform,
+)
 from shoal.errors import InputError
 from shoal.learning.config import ValueConfig
 from shoal.learning.optimiser import ByNet
 from shoal.learning.sgd import over_time
-from shoal.networks.body import Body, build
+from shoal.networks.body import Body, build_body
 from shoal.networks.inputs import CriticInput, Inputs, actor_input, critic_input, normalised
 from shoal.networks.net import last_carry
 from shoal.networks.sharing import for_team, per_agent
@@ -93,7 +99,7 @@ def make_actor(
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
     to_distribution = make_distribution(spec, squash)
     gaussian = log_std if isinstance(spec.action, Box) else None
-    one = build(body, source.layout, spec.action.width, output_gain=output_gain, log_std=gaussian)
+    one = build_body(body, source.layout, spec.action.width, output_gain=output_gain, log_std=gaussian)
     net = per_agent(one, index)
 
     def distribution(
@@ -152,11 +158,11 @@ def make_critic(
     """
     source = critic_input(spec, kind, agent_id and max(index) + 1 < spec.num_agents)
     if source.per_agent:
-        net = per_agent(build(body, source.layout, 1), index)
+        net = per_agent(build_body(body, source.layout, 1), index)
         group_of, num_nets = index, max(index) + 1
     else:
         outputs = 1 if spec.shared_reward else spec.num_agents
-        net = for_team(build(body, source.layout, outputs))
+        net = for_team(build_body(body, source.layout, outputs))
         group_of, num_nets = (0,) * spec.num_agents if spec.shared_reward else tuple(range(spec.num_agents)), 1
 
     def values(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:

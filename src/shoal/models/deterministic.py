@@ -1,24 +1,39 @@
-"""Actors of MADDPG, DDPG and MATD3: deterministic, or discrete and relaxed; and ensembles of them."""
+"""Actors and critics of MADDPG, DDPG and MATD3.
+
+Actors are deterministic, or discrete and relaxed, also as ensembles; critics are of joint actions, one or several per
+agent.
+"""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.equations.distributions import Categorical, described
-from shoal.equations.draws import row_keys
-from shoal.equations.relaxation import gumbel_softmax
+from shoal.equations.distributions import Categorical, described, gumbel_softmax, row_keys
+from shoal.equations.reduce import total
+from shoal.equations.targets import RewardNorm, mask_dead_values, unscaled
+from shoal.errors import InputError, unknown
 from shoal.models.actor_critic import make_distribution
-from shoal.networks.body import Body, build
-from shoal.networks.inputs import Inputs, actor_input, normalised
+from shoal.networks.body import Body, build_body
+from shoal.networks.inputs import (
+    Inputs,
+    Layout,
+    actor_input,
+    critic_input,
+    encode_actions,
+    layout_of_agents,
+    normalised,
+    vector_layout,
+)
 from shoal.networks.net import last_carry
 from shoal.networks.sharing import copies, per_agent
 from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step
 
 
-class Policy(NamedTuple):
+class DeterministicPolicy(NamedTuple):
     """Everything that acting needs; deployment saves this."""
 
     actor: PyTree
@@ -66,7 +81,7 @@ Start = Callable[[Carry, Step, PRNGKeyArray], tuple[Carry, dict[str, Array]]]
 """(carry, step [E ...], key) -> (carry, extras of acting from it)."""
 
 
-def acting(
+def make_act(
     space: Discrete | Box, output: Callable[..., Any], start: Start = lambda carry, step, key: (carry, {})
 ) -> Callable[..., tuple[Carry, Array, dict[str, Array]]]:
     """An ``Algorithm.act`` from the actors' ``output``; ``start`` is called first in every timestep."""
@@ -74,7 +89,7 @@ def acting(
     def act(
         learner: Learner, carry: Carry, step: Step, key: PRNGKeyArray, greedy: bool
     ) -> tuple[Carry, Array, dict[str, Array]]:
-        policy: Policy = learner.policy
+        policy: DeterministicPolicy = learner.policy
         key_start, key_noise = jax.random.split(key)
         carry, extras = start(carry, step, key_start)
         ahead = jax.tree.map(lambda x: x[None], (normalised(policy.inputs, step), extras))
@@ -94,11 +109,11 @@ def acting(
     return act
 
 
-def make_inspect(space: Discrete | Box, output: Callable[..., Any]) -> Callable[..., dict[str, Array]]:
+def make_inspect_actors(space: Discrete | Box, output: Callable[..., Any]) -> Callable[..., dict[str, Array]]:
     """An ``Actors.inspect``: probabilities of the relaxed samples, or actions and the deviation of their noise."""
 
     def inspect(learner: Learner, carry: Carry, step: Step, extras: dict[str, Array]) -> dict[str, Array]:
-        policy: Policy = learner.policy
+        policy: DeterministicPolicy = learner.policy
         ahead = jax.tree.map(lambda x: x[None], (normalised(policy.inputs, step), extras))
         x = output(policy.actor, carry.actor, *ahead)[1][0]
         if isinstance(space, Discrete):
@@ -118,7 +133,7 @@ def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: boo
     """
     make_distribution(spec, False)  # refuses boxes without bounds
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
-    net, nets = per_agent(build(body, source.layout, spec.action.width, output_gain=0.01), index), jnp.array(index)
+    net, nets = per_agent(build_body(body, source.layout, spec.action.width, output_gain=0.01), index), jnp.array(index)
 
     def output(params: PyTree, carry: PyTree, step: Step, extras: dict[str, Array]) -> tuple[PyTree, Array]:
         return net.apply(params, carry, source.features(step), step.first)
@@ -126,7 +141,7 @@ def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: boo
     def initial_carry(num_envs: int) -> Carry:
         return Carry(net.initial_carry((num_envs,)))
 
-    act, inspect = acting(spec.action, output), make_inspect(spec.action, output)
+    act, inspect = make_act(spec.action, output), make_inspect_actors(spec.action, output)
     return Actors(net.init, initial_carry, output, act, inspect, lambda extras: nets, max(index) + 1)
 
 
@@ -147,7 +162,7 @@ def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: b
     make_distribution(spec, False)  # refuses boxes without bounds
     n, width = spec.num_agents, spec.action.width
     source = actor_input(spec, agent_id and max(index) + 1 < n)
-    net = per_agent(build(body, source.layout, width, output_gain=0.01), copies(index, members))
+    net = per_agent(build_body(body, source.layout, width, output_gain=0.01), copies(index, members))
     first_net = jnp.array(index) * members
 
     def output(params: PyTree, carry: PyTree, step: Step, extras: dict[str, Array]) -> tuple[PyTree, Array]:
@@ -167,7 +182,7 @@ def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: b
     def net_of(extras: dict[str, Array]) -> Array:
         return first_net + extras["member"]
 
-    act, inspect = acting(spec.action, output, start), make_inspect(spec.action, output)
+    act, inspect = make_act(spec.action, output, start), make_inspect_actors(spec.action, output)
     nets = members * (max(index) + 1)
     return Actors(net.init, initial_carry, output, act, inspect, net_of, nets, ("member",))
 
@@ -196,7 +211,7 @@ def gumbel_actions(
     return jnp.where(alive[..., None], action, 0.0)
 
 
-def draw(space: Discrete | Box, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "L B ..."]:
+def draw_noise(space: Discrete | Box, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "L B ..."]:
     """Noise for :func:`gumbel_actions` or for target actions [L, B, ...], the same on any number of devices."""
     kind = jax.random.normal if isinstance(space, Box) else jax.random.gumbel
     keys = row_keys(key, shape[1])
@@ -216,3 +231,108 @@ def delayed(
     nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(f, *before)[-1])
     *after, metrics = jax.lax.cond(step % delay == 0, f, lambda *same: (*same, nothing), *before)
     return *after, {name: x * delay for name, x in metrics.items()}
+
+
+CRITIC_INPUTS = ("concat", "state", "local")
+
+
+class Critics(NamedTuple):
+    """C critics Q^i(x, a_1 … a_N) of every agent."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    values: Callable[[PyTree, Step, Float[Array, "T E N N A"]], Float[Array, "T E N C"]]
+    """(parameters, normalised step, encoded joint action that each agent's critic reads) -> Q."""
+
+
+def make_critics(
+    spec: EnvSpec,
+    body: Body,
+    index: tuple[int, ...],
+    agent_id: bool,
+    *,
+    kind: str,
+    local_roles: tuple[int, ...] = (),
+    count: int = 1,
+) -> Critics:
+    """Feed-forward critics.
+
+    Args:
+        spec: the environment.
+        body: layers; a GRU is left out.
+        index: which agents share critics.
+        agent_id: whether critics that several agents share read the agent's number.
+        kind: ``concat``, ``state`` or ``local``.
+        local_roles: roles whose critics read their own agent's observation and action only.
+        count: C.
+
+    Raises:
+        InputError: there is no such input or role, or the environment has no global state to read.
+    """
+    n, width = spec.num_agents, spec.action.width
+    if kind not in CRITIC_INPUTS:  # the others contain one agent's observation beside the state
+        raise unknown("critic input", kind, CRITIC_INPUTS)
+    source = critic_input(spec, kind, agent_id=False)
+    if local_roles and kind != "concat":
+        raise InputError(f"local_roles needs critic_input concat, not {kind}.")
+    missing = [role for role in local_roles if role not in spec.roles]
+    if missing:
+        raise InputError(f"local_roles has {missing[0]}; the roles of {spec.name} are 0 to {max(spec.roles)}.")
+    alone = [kind == "local" or role in local_roles for role in spec.roles]
+    visible = jnp.array([[i == j or not alone[i] for j in range(n)] for i in range(n)], jnp.float32)  # [critic, agent]
+    ids = agent_id and max(index) + 1 < n
+    own = source.per_agent  # a local input is one observation, read with one action
+    acts = vector_layout(width, "action")
+    layout = source.layout + (acts if own else layout_of_agents(acts, range(n)))
+    layout += vector_layout(n, "id") if ids else Layout(())
+    net = per_agent(build_body(replace(body, recurrent=None), layout, 1), copies(index, count))
+
+    def values(params: PyTree, step: Step, joint: Array) -> Array:
+        lead = joint.shape[:-3]
+        if own:
+            x, u = source.features(step), jnp.diagonal(joint, axis1=-3, axis2=-2).swapaxes(-1, -2)
+        else:
+            x = jnp.broadcast_to(source.features(step)[..., None, :], (*lead, n, source.width))
+            if kind == "concat" and any(alone):
+                x = (x.reshape(*lead, n, n, spec.feature_dim) * visible[..., None]).reshape(x.shape)
+            u = (joint * visible[..., None]).reshape(*lead, n, n * width)
+        parts = [x, u] + ([jnp.broadcast_to(jnp.eye(n), (*lead, n, n))] if ids else [])
+        x = jnp.repeat(jnp.concatenate(parts, -1), count, axis=-2)
+        q = net.apply(params, (), x, step.first)[1][..., 0]
+        return q.reshape(*lead, n, count)
+
+    return Critics(net.init, values)
+
+
+def taken(spec: EnvSpec, action: Array, step: Step) -> Float[Array, "*b N N A"]:
+    """The joint action that was taken, as every agent's critic reads it."""
+    u = encode_actions(spec.action, action, step)
+    return jnp.broadcast_to(u[..., None, :, :], (*u.shape[:-2], spec.num_agents, *u.shape[-2:]))
+
+
+def make_inspect_critics(
+    spec: EnvSpec, actors: Actors, critics: Critics, reward_norm: RewardNorm
+) -> Callable[..., dict[str, Array]]:
+    """An ``Algorithm.inspect``: the actors', and the first critic's value of the actions if the learner has critics."""
+
+    def inspect(
+        learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
+    ) -> dict[str, Array]:
+        found = actors.inspect(learner, carry, step, extras)
+        if learner.critic and learner.statistics and reward_norm != "standardise":
+            seen, u = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
+            value = critics.values(learner.critic, seen, taken(spec, u, seen))[0, ..., 0]
+            value = mask_dead_values(value, step.alive, spec.shared_reward)
+            found["value"] = unscaled(learner.statistics.reward, value)
+        return found
+
+    return inspect
+
+
+def per_net(mask: Array, net_of: Int[Array, "*#b N"], nets: int) -> Float[Array, "*b N"]:
+    """Weights of rows that add up to 1 over the rows in ``mask`` of each net, on all devices.
+
+    The gradient of each net is then that of the mean over its own rows, whatever the number of other rows.
+    """
+    mine = mask[..., None] & (net_of[..., None] == jnp.arange(nets))
+    count = total(mine.sum(tuple(range(mine.ndim - 1))).astype(jnp.float32))
+    return (mine / jnp.maximum(count, 1.0)).sum(-1)

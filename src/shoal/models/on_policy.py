@@ -9,8 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from shoal.equations import schedules
 from shoal.equations.surrogate import kl_penalty
-from shoal.equations.targets import mask_dead_values
-from shoal.equations.value_scale import Stats, ValueNorm, ValueScale, make_value_scale
+from shoal.equations.targets import Stats, ValueNorm, ValueScale, make_value_scale, mask_dead_values
 from shoal.learning import sgd
 from shoal.learning.config import PolicyConfig, PpoConfig, ValueConfig
 from shoal.learning.optimiser import ByNet
@@ -33,7 +32,7 @@ class Statistics(NamedTuple):
     coefficients: Coefficients
 
 
-class Values(NamedTuple):
+class TrajectoryValues(NamedTuple):
     """Values of a trajectory; see :func:`denormalise_values`."""
 
     now: Float[Array, "T E N"]
@@ -156,7 +155,7 @@ def denormalise_values(
     traj: Trajectory,
     estimate: ValueEstimate,
     trains_dead: bool = False,
-) -> Values:
+) -> TrajectoryValues:
     """V of every timestep and of its outcome in the rewards' units.
 
     V of a dead agent is that of :func:`mask_dead_values`, or with ``trains_dead`` the critic's output.
@@ -165,10 +164,12 @@ def denormalise_values(
     now, then = (values.denormalise(stats, v) for v in (estimate.value, estimate.next_value))
     if not trains_dead:
         now, then = mask_dead_values(now, traj.step.alive, shared), mask_dead_values(then, traj.outcome.alive, shared)
-    return Values(now, then, estimate.value, estimate.after)
+    return TrajectoryValues(now, then, estimate.value, estimate.after)
 
 
-def evaluate(spec: EnvSpec, values: ValueScale, nets: ActorCritic, learner: Learner, traj: Trajectory) -> Values:
+def value_trajectory(
+    spec: EnvSpec, values: ValueScale, nets: ActorCritic, learner: Learner, traj: Trajectory
+) -> TrajectoryValues:
     """V of every timestep and of its outcome under the learner's critic, in the rewards' units."""
     return denormalise_values(spec, values, learner, traj, nets.evaluate(learner, traj), nets.critic.trains_dead)
 
@@ -189,7 +190,7 @@ def make_batch(
     values: ValueScale,
     learner: Learner,
     traj: Trajectory,
-    v: Values,
+    v: TrajectoryValues,
     advantage: Array,
     target: Array,
 ) -> Batch:

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from shoal.equations.distributions import Distribution, described
-from shoal.equations.targets import mask_dead_values
-from shoal.equations.value_scale import ValueScale
+from shoal.equations.targets import ValueScale, mask_dead_values
 from shoal.errors import InputError
 from shoal.models.actor_critic import Carry, ValueEstimate, make_distribution
 from shoal.networks.body import Body

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from shoal.equations.distributions import ILLEGAL, Categorical
 from shoal.equations.targets import RewardNorm, unscaled
 from shoal.errors import InputError, unknown
-from shoal.networks.body import Body, build
+from shoal.networks.body import Body, build_body
 from shoal.networks.inputs import Input, actor_input, critic_input, normalised
 from shoal.networks.net import Net, last_carry, of_outcomes
 from shoal.networks.sharing import per_agent
@@ -59,11 +59,11 @@ def next_utilities(
 def make_utilities(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool) -> tuple[Net, Utilities]:
     """Every agent's utilities, from its own observations."""
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
-    net = per_agent(build(body, source.layout, spec.action.width, output_gain=0.01), index)
+    net = per_agent(build_body(body, source.layout, spec.action.width, output_gain=0.01), index)
     return net, lambda params, carry, step: net.apply(params, carry, source.features(step), step.first)
 
 
-def make_inspect(
+def make_inspect_utilities(
     q: Utilities, mixed: Callable[[PyTree, Array, Array, Step], Array] | None, reward_norm: RewardNorm
 ) -> Callable[..., dict[str, Array]]:
     """An ``Algorithm.inspect``: the utilities, and the mixed value of the action if the learner has a critic.

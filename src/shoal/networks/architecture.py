@@ -6,7 +6,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from shoal.bounds import Depth, Gain, Width, check
+from shoal.bounds import Depth, Gain, Width, check_bounds
 from shoal.errors import InputError, unknown
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
@@ -67,6 +67,6 @@ def check_body(body: Body) -> None:
         raise InputError(
             f"{unknown('network', body.network, NETWORKS)} The name of your own network is module:function."
         )
-    check(body)
+    check_bounds(body)
     if not body.channels and body.network in ("auto", "cnn", "impala"):
         raise InputError("A network for images needs at least one number of channels.")

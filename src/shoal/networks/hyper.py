@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.errors import unknown
-from shoal.networks.body import Body, build
+from shoal.networks.body import Body, build_body
 from shoal.networks.net import Net
 from shoal.networks.sharing import for_team
 from shoal.types import PyTree
@@ -24,10 +24,10 @@ Mixing = Literal["mix", "mlp"]
 
 def hypernetwork(inputs: int, outputs: int, hidden: int, layers: int) -> Net:
     """A net that outputs weights: ``layers`` layers with ReLU, 1 is linear; parameters have a leading axis P = 1."""
-    return for_team(build(Body((hidden,) * (layers - 1), activation="relu", orthogonal=False), inputs, outputs))
+    return for_team(build_body(Body((hidden,) * (layers - 1), activation="relu", orthogonal=False), inputs, outputs))
 
 
-def read(net: Net, params: PyTree, x: Float[Array, "*b F"]) -> Float[Array, "*b K"]:
+def team_output(net: Net, params: PyTree, x: Float[Array, "*b F"]) -> Float[Array, "*b K"]:
     """The output of a feed-forward net of the team for ``x``."""
     return net.apply(params, (), x, jnp.zeros(x.shape[:1], bool))[1]  # feed-forward: nothing is reset
 
@@ -75,7 +75,7 @@ def mixing_critic(
 
         def side_by_side(params: PyTree, x: Array, actions: Array) -> Array:
             u = actions.reshape(*actions.shape[:-2], width)
-            return read(plain, params, jnp.concatenate([x, u], axis=-1))[..., 0]
+            return team_output(plain, params, jnp.concatenate([x, u], axis=-1))[..., 0]
 
         return Mixer(plain.init, side_by_side)
 
@@ -94,7 +94,7 @@ def mixing_critic(
         return params
 
     def apply(params: PyTree, x: Array, actions: Array) -> Array:
-        w1, b1, w2, b2 = (read(net, params[name], x) for name, net in nets.items())
+        w1, b1, w2, b2 = (team_output(net, params[name], x) for name, net in nets.items())
         u = actions.reshape(*actions.shape[:-2], width)
         hidden = jax.nn.relu(jnp.einsum("...u,...ue->...e", u, w1.reshape(*w1.shape[:-1], width, embed)) + b1)
         return (hidden * w2).sum(-1) + b2[..., 0]

@@ -14,19 +14,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from shoal.bounds import check
+from shoal.bounds import check_bounds
 from shoal.errors import InputError, unknown
 from shoal.networks.architecture import ACTIVATIONS, Body
-from shoal.networks.attention import (
+from shoal.networks.layers import (
+    apply_linear,
     attend,
+    attention_weights,
     init_attention,
     init_layers,
     init_linear,
     init_norm,
     layer_norm,
     layers,
-    linear,
-    weights,
 )
 from shoal.types import PyTree
 
@@ -69,7 +69,7 @@ def check_transformer(body: Body, heads: int) -> int:
     """
     if body.activation not in ACTIVATIONS:
         raise unknown("activation", body.activation, ACTIVATIONS)
-    check(body)
+    check_bounds(body)
     if not body.hidden:
         raise InputError("A transformer needs at least one layer to embed its inputs: hidden cannot be empty.")
     if body.hidden[-1] % heads:
@@ -114,16 +114,18 @@ def make_encoder(body: Body, blocks: int, heads: int, inputs: int) -> Encoder:
         x = layers(params["embed"], body, x)
         for block in params["blocks"]:
             p = block["attention"]
-            query, memory = linear(p["query"], x), linear(p["memory"], x)
+            query, memory = apply_linear(p["query"], x), apply_linear(p["memory"], x)
             near = _of_agents(query, memory, mask, heads)
-            x = layer_norm(block["attention_norm"], x + linear(p["output"], near))
+            x = layer_norm(block["attention_norm"], x + apply_linear(p["output"], near))
             x = _mlp(block, body, x)
             yield query, memory, x
 
     def attention(params: PyTree, x: Array, alive: Array) -> Array:
         n, mask = alive.shape[-1], alive.reshape(-1, 1, alive.shape[-1])
         found = [
-            weights(query.reshape(-1, n, width), memory.reshape(-1, n, 2 * width)[..., :width], mask, heads).mean(1)
+            attention_weights(
+                query.reshape(-1, n, width), memory.reshape(-1, n, 2 * width)[..., :width], mask, heads
+            ).mean(1)
             for query, memory, _ in through(params, x, mask)
         ]
         return jnp.stack(found).mean(0).reshape(*alive.shape, n)
@@ -131,7 +133,7 @@ def make_encoder(body: Body, blocks: int, heads: int, inputs: int) -> Encoder:
     def apply(params: PyTree, x: Array, alive: Array) -> tuple[Array, Array]:
         lead, mask = x.shape[:-1], alive.reshape(-1, 1, alive.shape[-1])
         *_, (_, _, x) = through(params, x, mask)
-        value = linear(params["head"], layers(params["value"], body, x))
+        value = apply_linear(params["head"], layers(params["value"], body, x))
         return value.reshape(lead), x.reshape(*lead, width)
 
     return Encoder(init, apply, attention)
@@ -186,14 +188,14 @@ def make_decoder(
         x, keep = layers(params["embed"], body, token), []
         for block, before in zip(params["blocks"], kept, strict=True):
             p = block["self"]
-            first, near = recall(before[0], linear(p["query"], x), linear(p["memory"], x))
-            x = layer_norm(block["self_norm"], x + linear(p["output"], near))
+            first, near = recall(before[0], apply_linear(p["query"], x), apply_linear(p["memory"], x))
+            x = layer_norm(block["self_norm"], x + apply_linear(p["output"], near))
             p = block["cross"]
-            second, near = recall(before[1], linear(p["query"], rep), linear(p["memory"], x))
-            x = layer_norm(block["cross_norm"], rep + linear(p["output"], near))
+            second, near = recall(before[1], apply_linear(p["query"], rep), apply_linear(p["memory"], x))
+            x = layer_norm(block["cross_norm"], rep + apply_linear(p["output"], near))
             x = _mlp(block, body, x)
             keep.append((first, second))
-        x = linear(params["head"], layers(params["hidden"], body, x))
+        x = apply_linear(params["head"], layers(params["hidden"], body, x))
         if log_std is not None:
             x = jnp.concatenate([x, jnp.broadcast_to(params["log_std"], x.shape)], axis=-1)
         return keep, x
@@ -235,7 +237,7 @@ def _init_mlp(key: PRNGKeyArray, body: Body, width: int) -> PyTree:
 
 
 def _mlp(block: PyTree, body: Body, x: Array) -> Array:
-    change = linear(block["second"], ACTIVATIONS[body.activation](linear(block["first"], x)))
+    change = apply_linear(block["second"], ACTIVATIONS[body.activation](apply_linear(block["first"], x)))
     return layer_norm(block["mlp_norm"], x + change)
 
 

@@ -117,7 +117,7 @@ def make_own(body: Body, layout: Layout, outputs: int, output_gain: float, log_s
         InputError: there is no such function, it raises, or what it returns is not such a net.
     """
     name = body.network
-    function = user_modules.found(name, "network")
+    function = user_modules.import_user_object(name, "network")
     if user_modules.standard(user_modules.top(getattr(function, "__module__", None) or "builtins")):
         raise InputError(f"{name!r} is in Python's standard library and cannot make networks.")
     net = _called(name, function, layout, outputs, body, output_gain)

@@ -1,6 +1,6 @@
 """Conversion of values to the types of options: from Python and JSON, from TOML, and from words of a command line.
 
-:func:`typed` is the only such conversion. Does not import JAX.
+:func:`convert_value` is the only such conversion. Does not import JAX.
 """
 
 import ast
@@ -45,7 +45,7 @@ def from_toml(value: Any) -> Any:
     return None if value == "None" else value
 
 
-def typed(name: str, value: Any, hint: Any, lone: bool = True) -> Any:
+def convert_value(name: str, value: Any, hint: Any, lone: bool = True) -> Any:
     """The value converted to the type ``hint``.
 
     Integers are converted to floats, floats without a fraction to integers, lists to tuples, and strings to paths.
@@ -75,7 +75,7 @@ def typed(name: str, value: Any, hint: Any, lone: bool = True) -> Any:
     raise InputError(f"{name} must be {' or '.join(map(_prose, alternatives(hint)))}, not {shortened(value)}.")
 
 
-def several(what: str, value: Any, one: type | tuple[type, ...]) -> tuple[Any, ...]:
+def items_of(what: str, value: Any, one: type | tuple[type, ...]) -> tuple[Any, ...]:
     """The items of an argument that takes several; an instance of ``one`` alone is the only item.
 
     Raises:

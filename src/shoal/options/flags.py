@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from shoal.bounds import Bounds, bounds_of
 from shoal.errors import InputError, unknown
-from shoal.options.convert import alternatives, typed
+from shoal.options.convert import alternatives, convert_value
 from shoal.options.synonyms import meant
 from shoal.spec import EnvSpec
 
@@ -61,7 +61,7 @@ def override(config: T, flags: Mapping[str, Any], lone: bool = True) -> T:
     """``config`` with leaf fields replaced by name, also in nested dataclasses; unknown names are ignored.
 
     A name without a prefix applies to all nested dataclasses; one with a prefix to a single one, and takes precedence.
-    ``lone`` is as in :func:`shoal.options.convert.typed`.
+    ``lone`` is as in :func:`shoal.options.convert.convert_value`.
 
     Raises:
         InputError: a value has the wrong type.
@@ -75,7 +75,7 @@ def override(config: T, flags: Mapping[str, Any], lone: bool = True) -> T:
             own = {name.removeprefix(prefix): x for name, x in flags.items() if prefix and name.startswith(prefix)}
             changes[field.name] = override(value, {**flags, **own}, lone)
         elif field.name in flags:
-            changes[field.name] = typed(field.name, flags[field.name], hints[field.name], lone)
+            changes[field.name] = convert_value(field.name, flags[field.name], hints[field.name], lone)
     return dataclasses.replace(config, **changes)  # type: ignore[type-var]
 
 

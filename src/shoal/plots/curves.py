@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Float
 
 from shoal.errors import InputError, unknown
-from shoal.options.convert import several
+from shoal.options.convert import items_of
 from shoal.plots import figures
 from shoal.plots.charts import Line, learning_curves
 from shoal.plots.style import check_format
 from shoal.statistics.intervals import band, interval_text
 from shoal.statistics.scores import Band
-from shoal.storage.log import read
+from shoal.storage.log import read_log
 
 
 def series(folder: Path, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
@@ -25,7 +25,7 @@ def series(folder: Path, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np
     Raises:
         InputError: the run has no log, no row has the metric, or its number of seeds changes.
     """
-    return series_of(read(folder), metric, Path(folder).name)
+    return series_of(read_log(folder), metric, Path(folder).name)
 
 
 def series_of(
@@ -75,11 +75,11 @@ def plot(
         InputError: a run has no log or lacks a metric, or the suffix is not supported.
         WriteError: the picture cannot be written.
     """
-    runs = [Path(folder) for folder in several("folders", folders, (str, Path))]
-    metrics = several("metrics", metrics, str)
+    runs = [Path(folder) for folder in items_of("folders", folders, (str, Path))]
+    metrics = items_of("metrics", metrics, str)
     if not runs or not metrics:
         raise InputError("A figure requires at least one run and one metric.")
-    names = several("names", names, str) if names is not None else [run.resolve().name for run in runs]
+    names = items_of("names", names, str) if names is not None else [run.resolve().name for run in runs]
     if len(names) != len(runs):
         raise InputError(f"There are {len(runs)} runs and {len(names)} names for them.")
     path = Path(path) if path is not None else (runs[0] if len(runs) == 1 else runs[0].parent) / "curves.png"

@@ -15,10 +15,10 @@ import numpy as np
 from shoal.errors import InputError
 from shoal.plots.charts import SHARES
 from shoal.plots.curves import series
-from shoal.printable import escaped
 from shoal.statistics.intervals import Estimate, interval, interval_text
 from shoal.storage import manifest
-from shoal.storage.log import read
+from shoal.storage.log import read_log
+from shoal.system.notices import escaped
 
 
 def estimate_text(estimate: Estimate) -> str:
@@ -104,7 +104,7 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
     """
     folder = Path(folder)
     seeds = series(folder, metric)[1].shape[1]
-    logged = read(folder)
+    logged = read_log(folder)
     last = max(logged, key=lambda row: row["step"])
     metrics = [name for name in _metrics(folder) if name != metric and any(name in row for row in logged)]
     lines = [("final " + name.replace("_", " "), _final(folder, name, confidence)) for name in (metric, *metrics)]
@@ -115,7 +115,7 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
     if isinstance(seconds, (int, float)) and seconds > 0:
         lines.append(("speed", f"{number_text(round(last['step'] * seeds / seconds))} environment steps per second"))
         lines.append(("time", duration_text(seconds)))
-    if (folder / manifest.FILE).exists() and (text := manifest.hardware(folder)):
+    if (folder / manifest.RUN_JSON).exists() and (text := manifest.hardware(folder)):
         lines.append(("on", text))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in lines) + "\n"
@@ -136,9 +136,9 @@ def _final(folder: Path, metric: str, confidence: float) -> str:
 
 def _metrics(folder: Path) -> list[str]:
     """The names of the environment's metrics, from ``run.json``."""
-    if not (folder / manifest.FILE).exists():
+    if not (folder / manifest.RUN_JSON).exists():
         return []
-    return list(manifest.read(folder)["config"].get("spec", {}).get("metrics", ()))
+    return list(manifest.read_run_json(folder)["config"].get("spec", {}).get("metrics", ()))
 
 
 def duration_text(seconds: float | int) -> str:

@@ -5,7 +5,7 @@ Other packages import :func:`report`; the command line also records episodes wit
 * :mod:`shoal.reporting.command` writes the file.
 * :mod:`shoal.reporting.run_page` and :mod:`shoal.reporting.study_page` make its sections, from the files of a run and
   from the records of a study.
-* :mod:`shoal.reporting.markup` escapes every text; :mod:`shoal.reporting.page` assembles the page, with a content
+* :mod:`shoal.reporting.page` escapes every text; :mod:`shoal.reporting.page` assembles the page, with a content
   security policy that allows only the scripts of ``assets/``.
 
 Texts from run folders and records are untrusted: they are never executed, and they are escaped in the page.

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from shoal.plots.charts import Estimates, Line, Lines
 from shoal.plots.texts import estimate_text
-from shoal.reporting.markup import Html, table, tag
+from shoal.reporting.page import Html, html_table, tag
 from shoal.statistics.intervals import Estimate
 
 DIGITS = 5
@@ -70,16 +70,16 @@ def _line_data(line: Line) -> dict[str, Any]:
     banded = np.isfinite(line.band.low).any()
     return {
         "name": line.name,
-        "x": rounded(line.x, 9),
-        "mean": rounded(line.band.point),
-        "low": rounded(line.band.low) if banded else [],
-        "high": rounded(line.band.high) if banded else [],
-        "seeds": [rounded(one) for one in kept],
+        "x": chart_numbers(line.x, 9),
+        "mean": chart_numbers(line.band.point),
+        "low": chart_numbers(line.band.low) if banded else [],
+        "high": chart_numbers(line.band.high) if banded else [],
+        "seeds": [chart_numbers(one) for one in kept],
         "names": [f"seed {first + i}" for i in range(len(kept))],
     }
 
 
-def rounded(values: Float[np.ndarray, " X"], digits: int = DIGITS) -> list[float | int | None]:
+def chart_numbers(values: Float[np.ndarray, " X"], digits: int = DIGITS) -> list[float | int | None]:
     """Numbers for JSON, with this number of significant digits; None where not finite."""
     return [_rounded(float(value), digits) for value in values]
 
@@ -119,7 +119,7 @@ def estimates_table(panel: Estimates, head: str = "") -> Html:
         }
         for name, estimate in panel.rows.items()
     ]
-    return table(rows, title + panel.x, class_="bars", heads={"interval": ends})
+    return html_table(rows, title + panel.x, class_="bars", heads={"interval": ends})
 
 
 def _bar(estimate: Estimate, seeds: Sequence[float], at: Any, mark: float | None) -> Html:

@@ -10,8 +10,7 @@ from shoal.errors import GameError, InputError
 from shoal.plots.texts import estimate_text
 from shoal.reporting import page
 from shoal.reporting.facts import Facts, facts_of
-from shoal.reporting.markup import Html, joined, table, tag
-from shoal.reporting.page import Page
+from shoal.reporting.page import Html, Page, html_table, joined_html, tag
 from shoal.reporting.replays import Recorded
 from shoal.reporting.replays import replays as played
 from shoal.reporting.run_page import run_page
@@ -19,20 +18,19 @@ from shoal.reporting.study_page import study_page
 from shoal.runs.api import check_same_environment
 from shoal.runs.open import open_run
 from shoal.runs.run import Run
-from shoal.security import links
+from shoal.security import reading
 from shoal.storage import manifest
 from shoal.storage.machine_speed import rate_of
 from shoal.studies.compare import compare
 from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT
-from shoal.studies.stale import former
-from shoal.studies.state import recorded, records_folder
+from shoal.studies.state import former_records, records_folder, records_of_cells
 from shoal.studies.study_file import read_study, shipped, study_path
 from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import check_imports
 from shoal.system.files import write_bytes, written_to
 
-FILE = "report.html"
+REPORT_FILE = "report.html"
 MAX_PLAYED_RUNS = 4
 """Largest number of runs of a study whose episodes are played."""
 _NOTHING = "No episodes are shown."
@@ -54,7 +52,7 @@ def report(
 ) -> Path:
     """Write a run or a study as one HTML file that needs no network; returns its path.
 
-    The file has less than 5 MB (:data:`shoal.reporting.page.MAX_BYTES`). The page of a run has its scores, curves,
+    The file has less than 5 MB (:data:`shoal.reporting.page.MAX_PAGE_BYTES`). The page of a run has its scores, curves,
     configuration and conditions, the commands that reproduce it, and played episodes; that of a study is made from its
     records, with played episodes of at most four runs whose folders exist. Equal files give a bit-identical page.
 
@@ -88,7 +86,7 @@ def report(
 
 
 def _is_run(path: Path) -> bool:
-    return (path / manifest.FILE).exists()
+    return (path / manifest.RUN_JSON).exists()
 
 
 def _study_path(what: str | Path) -> Path:
@@ -100,7 +98,7 @@ def _study_path(what: str | Path) -> Path:
     if Path(what).suffix == ".toml" or str(what) in shipped():
         return study_path(what)
     if Path(what).is_dir():
-        raise InputError(f"There is no {manifest.FILE} in {str(what)!r}, so it is not the folder of a run.")
+        raise InputError(f"There is no {manifest.RUN_JSON} in {str(what)!r}, so it is not the folder of a run.")
     raise InputError(f"{str(what)!r} is neither the folder of a run nor a study: a file *.toml, or a name in studies/.")
 
 
@@ -119,7 +117,7 @@ def _run(
     ]
     if len(every) > 1:
         _check_comparable(*every)
-    path = links.own_file(every[0].folder, FILE) if out is None else written_to(out, Path())
+    path = reading.own_file(every[0].folder, REPORT_FILE) if out is None else written_to(out, Path())
     runs = list(zip(_labels(every), every, strict=True))
     rates = [rate_of(facts.folder, facts.made.get("hardware")) for facts in every]
     comparison = _comparison(runs) if len(runs) > 1 else None
@@ -157,9 +155,9 @@ def _study(
     check_imports(described, trust)
     where = records_folder(described, records)
     cells = plan(described, runs, winner(described, where))
-    held = recorded(where, cells)
-    held |= former(where, cells, held)
-    path = written_to(runs / described.name / FILE if out is None else out, Path())
+    held = records_of_cells(where, cells)
+    held |= former_records(where, cells, held)
+    path = written_to(runs / described.name / REPORT_FILE if out is None else out, Path())
     opened = list(islice(_opened(cells, trust), MAX_PLAYED_RUNS)) if replays else []
     kept = sum(_is_run(cell.folder) for cell in cells)
     said = f"The first {len(opened)} of {kept} runs with folders are shown." if kept > len(opened) > 0 else ""
@@ -204,13 +202,13 @@ def _write(
         room = page.budget(made([*notes, _NOTHING]))
         try:
             document = played(runs, episodes=episodes, budget=room, recorded=recorded)
-            if document is not None and page.size_of(document) > room:
+            if document is not None and page.replays_size(document) > room:
                 document, notes = None, [*notes, "The page has no replays, since they would exceed its size limit."]
         except (InputError, GameError) as error:
             notes.append(f"The episodes cannot be played: {error}")
     if document is None and not notes:
         notes.append(_NOTHING)
-    write_bytes(path, page.written(made(notes), document))
+    write_bytes(path, page.page_bytes(made(notes), document))
     return path
 
 
@@ -241,4 +239,4 @@ def _comparison(runs: Sequence[tuple[str, Facts]]) -> Html | None:
     )
     known = all(math.isfinite(pair.found.difference[1]) for pair in result.pairs)
     said = None if known else tag("p", "A run has one seed, so there is no interval.", class_="note")
-    return joined(table(rows, caption), said)
+    return joined_html(html_table(rows, caption), said)

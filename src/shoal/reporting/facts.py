@@ -23,11 +23,11 @@ from shoal.presets import sizes_for
 from shoal.runs.open import open_run
 from shoal.runs.run import Run
 from shoal.statistics.intervals import Estimate
-from shoal.storage import evaluation_file, log, manifest
+from shoal.storage import folders, log, manifest
 from shoal.training import ending
 from shoal.training.settings import Settings
 from shoal.trust import permission
-from shoal.trust.run_file import entries_of
+from shoal.trust.run_file import config_of_run
 
 
 @dataclass(frozen=True)
@@ -114,21 +114,21 @@ def facts_of(folder: Path, run: Run | None = None, *, environment: Any = None, t
     Raises:
         InputError: the folder holds no run, or its ``run.json`` is damaged.
     """
-    found = manifest.read(folder)
-    entries, notes = entries_of(folder), []
+    found = manifest.read_run_json(folder)
+    entries, notes = config_of_run(folder), []
     if run is None:
         try:
             run = open_run(folder, environment, trust=trust)
         except InputError as error:
             notes.append(f"The run cannot be opened: {error}")
             entries = found["config"]
-    rows = log.read(folder, notes.append)
+    rows = log.read_log(folder, notes.append)
     if not rows:
         notes.append("The log (metrics.jsonl) is missing, so there are no curves.")
-    evaluation = evaluation_file.read(folder) or {}
+    evaluation = folders.read_evaluation(folder) or {}
     last = _scores(evaluation)
     if last is None:
-        damaged = (folder / evaluation_file.FILE).exists()
+        damaged = (folder / folders.EVALUATION_FILE).exists()
         notes.append(
             "The final evaluation (evaluation.json) is damaged, so there is no final score."
             if damaged
@@ -153,11 +153,11 @@ def _estimated(found: Mapping[str, Any]) -> tuple[Estimate, tuple[float, ...]] |
     each = found.get("per_seed")
     if not isinstance(each, list) or not each or not _is_number(found.get("mean")):
         return None
-    mean, low, high = (number(found.get(key)) for key in ("mean", "low", "high"))
-    return (mean, low, high), tuple(map(number, each))
+    mean, low, high = (json_number(found.get(key)) for key in ("mean", "low", "high"))
+    return (mean, low, high), tuple(map(json_number, each))
 
 
-def number(value: Any) -> float:
+def json_number(value: Any) -> float:
     """A number from JSON; NaN if it is none."""
     return float(value) if _is_number(value) else math.nan
 
@@ -173,14 +173,14 @@ _LOCAL = ("devices", "workers", "num_workers", "worker_timeout", "address")
 """Settings that depend on the machine of the run."""
 
 
-def value_text(value: Any) -> str:
+def flag_text(value: Any) -> str:
     """The value of a flag, for example ``64 64``."""
     if value is None or isinstance(value, bool):
         return str(value)
     if isinstance(value, float):
         return _short_number(value)
     if isinstance(value, tuple | list) and all(isinstance(x, bool | int | float | str) for x in value):
-        return " ".join(map(value_text, value)) or "nothing"
+        return " ".join(map(flag_text, value)) or "nothing"
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= 200 else f"{text[:199]}…"
 
@@ -209,14 +209,14 @@ def changed_rows(run: Run) -> list[dict[str, str]]:
     rows = [
         {
             "flag": _spelt(name),
-            "value": value_text(value),
-            "default": value_text(plain[name]) if name in plain else "–",
+            "value": flag_text(value),
+            "default": flag_text(plain[name]) if name in plain else "–",
             "from": "preset" if name in standard and standard[name] == value else "given",
         }
         for name, value in all_flags(run).items()
         if name not in plain or value != plain[name]
     ]
-    options = ((_spelt(f"env.{name}"), value_text(value)) for name, value in run.env_options.items())
+    options = ((_spelt(f"env.{name}"), flag_text(value)) for name, value in run.env_options.items())
     return [*rows, *({"flag": name, "value": value, "default": "–", "from": "given"} for name, value in options)]
 
 
@@ -225,7 +225,7 @@ def every_row(facts: Facts) -> list[dict[str, str]]:
     entries = facts.entries
     found = all_flags(facts.run) if facts.run else {**entries["settings"], **entries["config"]}
     options = {f"env.{name}": value for name, value in entries["env"].items()}
-    return [{"flag": _spelt(str(name)), "value": value_text(value)} for name, value in {**found, **options}.items()]
+    return [{"flag": _spelt(str(name)), "value": flag_text(value)} for name, value in {**found, **options}.items()]
 
 
 def train_command(run: Run) -> str:

@@ -47,7 +47,7 @@ from shoal.reporting.scenes import Seen, seen
 from shoal.runs.load import learner_with_critic, seed_index
 from shoal.runs.run import Run
 from shoal.spec import Discrete, EnvSpec
-from shoal.storage import evaluation_file
+from shoal.storage import folders
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, record_each
 
 # Arrays of numbers as short text.
@@ -151,7 +151,7 @@ def chosen_seeds(run: Run) -> list[tuple[int, str]]:
     """The seeds that a report plays, each with the reason: the best, the median and the worst seed of the final
     evaluation, or the first seeds if there is none."""
     count, first = run.settings.seeds, run.settings.seed
-    scores = (evaluation_file.read(run.folder) or {}).get("per_seed")
+    scores = (folders.read_evaluation(run.folder) or {}).get("per_seed")
     try:
         scores = np.array(scores, np.float64)
     except (TypeError, ValueError):
@@ -303,14 +303,14 @@ def replays(
     document: dict[str, Any] = {}
     for detail in DETAILS:
         document = _document(played, detail, greedy)
-        if size_of(document) <= budget:
+        if document_bytes(document) <= budget:
             return document
-    smallest = size_of(document)
+    smallest = document_bytes(document)
     document["notes"] = [f"The page has no replays: the smallest takes {smallest:,} bytes, and {budget:,} are left."]
     return document | {"runs": [], "fixed": []}
 
 
-def size_of(document: Mapping[str, Any]) -> int:
+def document_bytes(document: Mapping[str, Any]) -> int:
     """Bytes of a document as compact JSON in ASCII."""
     return len(json.dumps(document, separators=(",", ":")))
 

@@ -12,9 +12,8 @@ from shoal.plots.charts import SHARES, Estimates, Line, learning_curves, seeds_l
 from shoal.plots.curves import series_of
 from shoal.plots.texts import duration_text, metric_text, number_text
 from shoal.reporting.charts import Drawn, chart_element, estimates_table, lines_data, points_for, thinned
-from shoal.reporting.facts import Facts, Scores, changed_rows, every_row, number, other_commands, train_command
-from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag
-from shoal.reporting.page import Page, Section, player
+from shoal.reporting.facts import Facts, Scores, changed_rows, every_row, json_number, other_commands, train_command
+from shoal.reporting.page import Html, Page, Section, bullets, html_table, joined_html, pairs, player, tag
 from shoal.statistics.intervals import Estimate, interval_text, scaled
 
 # Curves: which metrics of the log are charts, and what each chart holds.
@@ -35,7 +34,7 @@ class MetricChart(NamedTuple):
     drawn: Drawn
 
 
-def curves_of(runs: Sequence[tuple[str, Facts]]) -> tuple[list[MetricChart], list[MetricChart]]:
+def metric_charts(runs: Sequence[tuple[str, Facts]]) -> tuple[list[MetricChart], list[MetricChart]]:
     """The charts of return and of the environment's metrics, and those of all other metrics.
 
     Args:
@@ -129,12 +128,12 @@ def run_page(runs: Labelled, rates: Sequence[float | None], comparison: Html | N
     title = first.title if len(runs) == 1 else f"{first.title}, compared with {runs[1][0]}"
     charts: list[dict[str, Any]] = []
     curves = _curves(runs, charts)
-    sections = [Section("score", "Score", joined(_scores(runs), comparison))]
+    sections = [Section("score", "Score", joined_html(_scores(runs), comparison))]
     sections.append(Section("replays", "Replays", player(list(notes))))
     sections += [Section("curves", "Curves", curves)] if charts else []
     sections.append(Section("again", "Run it again", _again(runs)))
     sections.append(
-        Section("configuration", "Configuration", joined(*(_configuration(*one, len(runs)) for one in runs)))
+        Section("configuration", "Configuration", joined_html(*(_configuration(*one, len(runs)) for one in runs)))
     )
     sections.append(Section("machine", "How it was made", _made(runs, rates)))
     return Page(title, _lead(runs), sections, charts)
@@ -147,7 +146,7 @@ def _lead(runs: Labelled) -> Html:
         parts.append(tag("p", name, facts.ended, class_="ended"))
         if facts.notes:
             parts.append(bullets(facts.notes, class_="missing"))
-    return joined(*parts)
+    return joined_html(*parts)
 
 
 def _scores(runs: Labelled) -> Html:
@@ -159,7 +158,7 @@ def _scores(runs: Labelled) -> Html:
     ]
     parts: list[Html | None] = [_cards(runs)]
     if not every:
-        return joined(*parts, tag("p", "The run has no final evaluation."))
+        return joined_html(*parts, tag("p", "The run has no final evaluation."))
     parts.append(_bars("score", [(name, facts, one.estimate, one.per_seed) for name, facts, one in every]))
     for metric in dict.fromkeys(name for _, _, one in every for name in one.metrics):
         known = [(name, facts, one.metrics[metric]) for name, facts, one in every if metric in one.metrics]
@@ -168,7 +167,7 @@ def _scores(runs: Labelled) -> Html:
     if any(facts.best for _, facts in runs):
         said = "The best policies were selected by evaluations during training; these scores are from other episodes."
         parts.append(tag("p", said, class_="note"))
-    return joined(*parts)
+    return joined_html(*parts)
 
 
 def _evaluations(facts: Facts) -> list[tuple[str, Scores | None]]:
@@ -208,7 +207,7 @@ def _seeds(label: str, facts: Facts) -> Html:
             row |= {f"{name}, {which}": _at(values, i, name) for name, (_, values) in one.metrics.items()}
         rows.append(row)
     caption = f"Mean over the final episodes of each seed{f' of {label}' if label else ''}"
-    return tag("details", tag("summary", "All seeds"), table(rows, caption))
+    return tag("details", tag("summary", "All seeds"), html_table(rows, caption))
 
 
 def _at(values: Sequence[float], i: int, metric: str) -> str:
@@ -224,12 +223,12 @@ def _cards(runs: Labelled) -> Html:
     if len(runs) == 1:
         return pairs(each[0], class_="cards")
     rows = [{"run": label} | extent for (label, _), extent in zip(runs, each, strict=True)]
-    return table(rows, "Steps, time and speed of training")
+    return html_table(rows, "Steps, time and speed of training")
 
 
 def _extent(facts: Facts) -> dict[str, str]:
     last = max(facts.rows, key=lambda row: row["step"], default={"step": 0})
-    seconds, steps, seeds = number(last.get("seconds")), last["step"], len(facts.seeds)
+    seconds, steps, seeds = json_number(last.get("seconds")), last["step"], len(facts.seeds)
     found = {"seeds": number_text(seeds), "steps per seed": number_text(steps)}
     if seconds > 0:
         speed = f"{number_text(round(steps * seeds / seconds))} steps per second, all seeds"
@@ -239,7 +238,7 @@ def _extent(facts: Facts) -> dict[str, str]:
 
 def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
     """The curves of all metrics; ``charts`` receives their data."""
-    main, other = curves_of(runs)
+    main, other = metric_charts(runs)
 
     def placed(found: Sequence[MetricChart]) -> list[Html]:
         start = len(charts)
@@ -255,7 +254,7 @@ def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
     if other:
         inner = tag("div", *placed(other), class_="charts small")
         parts.append(tag("details", tag("summary", f"Losses and other metrics ({len(other)})"), inner, class_="more"))
-    return joined(*parts)
+    return joined_html(*parts)
 
 
 def _again(runs: Labelled) -> Html:
@@ -266,29 +265,31 @@ def _again(runs: Labelled) -> Html:
         parts.append(tag("h3", label) if len(runs) > 1 else None)
         parts.append(pairs({what: tag("code", command) for what, command in lines.items()}, class_="commands"))
     said = "The same commit, versions and type of device give the same numbers."
-    return joined(*parts, tag("p", said, class_="note"))
+    return joined_html(*parts, tag("p", said, class_="note"))
 
 
 def _configuration(label: str, facts: Facts, count: int) -> Html:
-    every = table(every_row(facts), "All flags of the run")
+    every = html_table(every_row(facts), "All flags of the run")
     folded = tag("details", tag("summary", "All flags"), every)
     head = tag("h3", label) if count > 1 else None
     if facts.run is None:
-        return joined(head, folded)
+        return joined_html(head, folded)
     rows = changed_rows(facts.run)
     caption = "Flags that differ from the code's defaults: from Shoal's preset for this task, or given by the user"
-    return joined(head, table(rows, caption) if rows else tag("p", "All flags have their default values."), folded)
+    return joined_html(
+        head, html_table(rows, caption) if rows else tag("p", "All flags have their default values."), folded
+    )
 
 
 def _made(runs: Labelled, rates: Sequence[float | None]) -> Html:
     parts = []
     for (label, facts), rate in zip(runs, rates, strict=True):
         parts.append(tag("h3", label) if len(runs) > 1 else None)
-        parts.append(pairs(made_of(facts, rate), class_="facts"))
-    return joined(*parts)
+        parts.append(pairs(origin_rows(facts, rate), class_="facts"))
+    return joined_html(*parts)
 
 
-def made_of(facts: Facts, rate: float | None) -> dict[str, str]:
+def origin_rows(facts: Facts, rate: float | None) -> dict[str, str]:
     """Commit, versions, platform and hardware, where ``run.json`` has them.
 
     Args:

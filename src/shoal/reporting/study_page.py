@@ -8,8 +8,7 @@ from typing import Any
 from shoal.environments.names import path_words
 from shoal.plots.charts import Lines
 from shoal.reporting.charts import Drawn, chart_element, estimates_table, lines_data
-from shoal.reporting.markup import Html, bullets, joined, pairs, table, tag, with_code
-from shoal.reporting.page import Page, Section, player
+from shoal.reporting.page import Html, Page, Section, bullets, html_table, joined_html, pairs, player, tag, with_code
 from shoal.studies import contents as study_contents
 from shoal.studies.charts import Chart, charts_of
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Contents, contents_of, count_text
@@ -44,7 +43,9 @@ def study_page(
     figures = [_figure(number, list(panels), charts) for number, panels in together]
     sections = [*tables, *figures]
     if found.differing:
-        body = joined(_table(found.differing, DIFFERING_TITLE, hidden=True), tag("p", DIFFERING_NOTE, class_="note"))
+        body = joined_html(
+            _table(found.differing, DIFFERING_TITLE, hidden=True), tag("p", DIFFERING_NOTE, class_="note")
+        )
         sections.insert(len(tables), Section("flags", DIFFERING_TITLE, body))
     if found.references:
         sections.append(
@@ -75,7 +76,7 @@ def _lead(study: StudyFile, found: Contents) -> Html:
         each = [f"{one}: {count_text(count, 'run')}" for one, count in mixture.each.items()]
         said = tag("p", tag("strong", f"The tables mix {len(mixture.each)} {mixture.what}:"))
         parts.append(tag("div", said, bullets(each), class_="warning"))
-    return joined(*parts)
+    return joined_html(*parts)
 
 
 def _tables(number: int, section: study_contents.Section) -> Section:
@@ -88,13 +89,13 @@ def _tables(number: int, section: study_contents.Section) -> Section:
             caption = block.removesuffix(":")
         else:
             blocks.append(tag("p", block, class_="note"))
-    return Section(f"table-{number}", section.title, joined(*blocks))
+    return Section(f"table-{number}", section.title, joined_html(*blocks))
 
 
 def _table(rows: Rows, caption: str, *, hidden: bool = False) -> Html:
     """A table; its caption is ``hidden`` where a heading says the same."""
     cells = [{name: str(value) for name, value in row.items()} for row in rows]
-    return table(cells, caption, class_="titled" if hidden else None)
+    return html_table(cells, caption, class_="titled" if hidden else None)
 
 
 def _figure(number: int, parts: Sequence[Chart], charts: list[dict[str, Any]]) -> Section:
@@ -109,7 +110,7 @@ def _figure(number: int, parts: Sequence[Chart], charts: list[dict[str, Any]]) -
         bodies.append(_drawn(part, heading, note, charts))
     body = tag("div", *bodies, class_="charts") if several else bodies[0]
     return Section(
-        f"figure-{number}", title, joined(body, tag("p", notes[0], class_="note") if len(notes) == 1 else None)
+        f"figure-{number}", title, joined_html(body, tag("p", notes[0], class_="note") if len(notes) == 1 else None)
     )
 
 
@@ -134,4 +135,4 @@ def _again(study: StudyFile, records: Path | None) -> Html:
     }
     commands = pairs({what: tag("code", command) for what, command in lines.items()}, class_="commands")
     said = "Tables and charts are made only from the study's file and its records."
-    return joined(commands, tag("p", said, class_="note"))
+    return joined_html(commands, tag("p", said, class_="note"))

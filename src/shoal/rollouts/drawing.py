@@ -15,8 +15,7 @@ from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.rollouts import worker as serving
 from shoal.rollouts.pool import BUILDING, Pool
-from shoal.rollouts.stepping import Fault, importable
-from shoal.rollouts.worker import Worker, how_it_ended
+from shoal.rollouts.worker import Fault, Worker, how_it_ended, pickled
 
 DRAWING = 30.0
 """Time-out in seconds for one picture."""
@@ -108,7 +107,7 @@ def sent(make: Any) -> bytes | None:
     """
     if os.name != "posix":
         return None
-    found = importable(make)
+    found = pickled(make)
     if found is None:
         try:
             found = importlib.import_module("cloudpickle").dumps(make)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from shoal.equations.select import select
+from shoal.environments.batching import select
 from shoal.types import Batched, Box, Environment, EpisodeStats, PyTree, Step, Trajectory
 
 Act = Callable[[PyTree, PyTree, Step, PRNGKeyArray, bool], tuple[PyTree, Array, dict[str, Array]]]
@@ -60,7 +60,7 @@ def anywhere(condition: Bool[Array, " E"]) -> Bool[Array, ""]:
     return found > 0
 
 
-def make(env: Environment, num_envs: int, rollout_length: int, greedy: bool = False) -> Rollout:
+def make_rollout(env: Environment, num_envs: int, rollout_length: int, greedy: bool = False) -> Rollout:
     """A rollout of ``rollout_length`` steps in ``num_envs`` copies of a device environment.
 
     An environment is reset when its episode ends; ``Trajectory.outcome`` holds the observation before the reset.

@@ -16,8 +16,18 @@ import numpy as np
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.rollouts import worker as serving
-from shoal.rollouts.stepping import Board, Fault, Stepper, board, board_bytes, fault_of, importable
-from shoal.rollouts.worker import Worker, how_it_ended, memory_file
+from shoal.rollouts.worker import (
+    Board,
+    Fault,
+    Stepper,
+    Worker,
+    board,
+    board_bytes,
+    fault_of,
+    how_it_ended,
+    memory_file,
+    pickled,
+)
 from shoal.system import notices
 from shoal.system.machine import cores
 from shoal.system.notices import Warn
@@ -244,7 +254,7 @@ def sendable(env: HostEnvironment) -> bytes:
     """
     if os.name != "posix":
         raise InputError("Worker processes need Linux or macOS; step in this process with num_workers 0.")
-    make = importable(env.make)
+    make = pickled(env.make)
     if make is None:
         raise InputError(
             f"{env.spec.name} is defined where worker processes cannot import it from; move it to a module, or "
@@ -253,6 +263,6 @@ def sendable(env: HostEnvironment) -> bytes:
     return make
 
 
-def spread(games: int, workers: int | None) -> int:
+def workers_for(games: int, workers: int | None) -> int:
     """Number of workers for ``games`` games: ``workers``, by default one per core, and at most one per game."""
     return min(games, cores() if workers is None else workers)

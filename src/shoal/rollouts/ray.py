@@ -28,9 +28,8 @@ from jaxtyping import Array, Key
 
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
-from shoal.rollouts.host import HostRollout
-from shoal.rollouts.pool import BUILDING, PATIENCE, spread
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.host import HostRollout, Parallelism
+from shoal.rollouts.pool import BUILDING, PATIENCE, workers_for
 from shoal.security import isolation
 from shoal.system.extras import install, lacking
 from shoal.system.notices import Warn
@@ -64,7 +63,7 @@ def actors(parallelism: Parallelism) -> int:
     Raises:
         InputError: the number of environments is not divisible by it.
     """
-    count = spread(parallelism.num_envs, parallelism.num_workers) or 1
+    count = workers_for(parallelism.num_envs, parallelism.num_workers) or 1
     if parallelism.num_workers is None:
         return next(n for n in range(count, 0, -1) if parallelism.num_envs % n == 0)
     if parallelism.num_envs % count:
@@ -213,7 +212,7 @@ def _keys(data: np.ndarray, number: int) -> Array:
     return jax.vmap(lambda key: jax.random.fold_in(key, number))(keys) if number else keys
 
 
-def joined(chunks: list[Chunk]) -> tuple[Trajectory, EpisodeStats]:
+def joined_chunks(chunks: list[Chunk]) -> tuple[Trajectory, EpisodeStats]:
     """Concatenate chunks along the environment axis and sum their statistics; leaves [S, T, E, ...] and [S, ...]."""
     trajectories = [chunk.trajectory for chunk in chunks]
     whole = jax.tree.map(lambda *parts: np.concatenate(parts, axis=2), *[t._replace(carry=()) for t in trajectories])

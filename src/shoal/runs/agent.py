@@ -17,23 +17,23 @@ from shoal.deploy import Policies, check_given
 from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
 from shoal.runs.init_from import start_from
-from shoal.runs.open import keep, keep_resumed, open_run, permit_training, remember
+from shoal.runs.open import keep_resumed, keep_run_json, open_run, permit_training, remember
 from shoal.runs.run import Run
 from shoal.runs.train import announce, check_folder, new_run, trainer_of
 from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.folders import check_free, path_of
-from shoal.storage.lock import FILE as LOCK
+from shoal.storage.lock import LOCK_FILE as LOCK
 from shoal.storage.lock import Lock, hold
 from shoal.training import ending
-from shoal.training.callbacks import Given, Hooks, accepted, watched
+from shoal.training.callbacks import Given, Hooks, accepted, with_callbacks
 from shoal.training.evaluation import Evaluation, Evaluator
 from shoal.training.settings import Settings
 from shoal.training.sharding import one_device_per_core
 from shoal.training.trainer import Continued
-from shoal.trust.run_file import entries_of, recorded
+from shoal.trust.run_file import config_of_run, own_record
 from shoal.types import PyTree
-from shoal.video.notebook import Picture
+from shoal.video.encode import Picture
 
 
 def agent(
@@ -79,12 +79,12 @@ def agent(
     check_free(where, "give only the folder to continue it")
     run = new_run(found, where)
     run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
-    return Agent(run, progress, keep)
+    return Agent(run, progress, keep_run_json)
 
 
 def _opened(folder: Path, environment: Any, trust: bool, progress: bool) -> "Agent":
     """An agent that goes on with an earlier run."""
-    manifest.read(folder)
+    manifest.read_run_json(folder)
     run = open_run(folder, environment, trust=trust)
     permit_training(run, trust, {})
     run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
@@ -101,7 +101,7 @@ def _check_both_named(algorithm: str, environment: Any, folder: str | Path | Non
     """
     if environment is not None:
         return
-    if folder is not None and (path_of(folder) / manifest.FILE).is_file():
+    if folder is not None and (path_of(folder) / manifest.RUN_JSON).is_file():
         raise InputError(
             f"{folder} holds a run, whose algorithm an agent that goes on with it keeps: omit {algorithm!r}."
         )
@@ -255,7 +255,7 @@ class Agent:
             shutil.copytree(
                 self.folder, where, ignore=shutil.ignore_patterns(LOCK, ".unfinished-*"), dirs_exist_ok=True
             )
-        if recorded(self.folder, entries_of(self.folder)) is not None:
+        if own_record(self.folder, config_of_run(self.folder)) is not None:
             saved = copy.copy(self.run)
             saved.folder = where
             remember(saved)
@@ -318,7 +318,7 @@ class _Parts:
             self._warn_of_schedule(trainer)
             trainer.until(self.run.settings)
             self._keep(self.run)
-            with watched(self.run, trainer, hooks):
+            with with_callbacks(self.run, trainer, hooks):
                 finished = self.run.finished = trainer.run()
             if hooks:  # which have closed the trainer
                 trainer.hooks = Hooks()

@@ -9,7 +9,7 @@ import jax
 from shoal.config.resolve import Configured, configured
 from shoal.environments import registry
 from shoal.errors import InputError
-from shoal.options.convert import several
+from shoal.options.convert import items_of
 from shoal.options.flags import SPEC_WORDS, games_to_json, options_from_json, override
 from shoal.plots.curves import plot
 from shoal.presets import preset_note
@@ -18,13 +18,13 @@ from shoal.runs.init_from import start_from
 from shoal.runs.load import load, past_selves
 from shoal.runs.open import keep_resumed, keeping, open_run, permit_training
 from shoal.runs.run import Run
-from shoal.runs.train import check_folder, finish, new_run, trainer_of
+from shoal.runs.train import check_folder, new_run, train_to_end, trainer_of
 from shoal.storage import manifest
 from shoal.storage.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.storage.lock import hold
 from shoal.system.files import written_to
 from shoal.training import crossplay as playing
-from shoal.training.callbacks import Callback, Given, accepted, watched
+from shoal.training.callbacks import Callback, Given, accepted, with_callbacks
 from shoal.training.crossplay import CrossPlay
 from shoal.training.settings import CHANGEABLE
 from shoal.training.trainer import Trainer
@@ -62,9 +62,8 @@ def train(
         config: a configuration file in TOML, a run's folder or its ``run.json``, or a dictionary with the keys of a
             file (docs/configuration.md). It may name the algorithm and the environment; what is given here takes
             precedence over its values, and these over those of presets.
-        preset: a preset file (:mod:`shoal.config.preset_files`), for example one that :func:`shoal.tune` wrote; its
-        values
-            take precedence over those of the preset that belongs to Shoal.
+        preset: a preset file (:mod:`shoal.config.config_files`), for example one that :func:`shoal.tune` wrote; its
+            values take precedence over those of the preset that belongs to Shoal.
         trust: import what the ``run.json`` names in ``config`` even if it is neither Shoal's nor an extra's and the run
             is not of your own training (docs/security.md).
         callbacks: your own code that is called during training (:class:`shoal.Callback`), or functions
@@ -143,9 +142,9 @@ def resume(
     """
     hooks = accepted(callbacks)
     where = path_of(folder)
-    manifest.read(where)  # before a lock file is created in a folder that holds no run
+    manifest.read_run_json(where)  # before a lock file is created in a folder that holds no run
     with hold(where) as lock:
-        run, trainer = _resumed(where, environment, trust, progress, flags, lock.check, continue_stopped)
+        run, trainer = _restored(where, environment, trust, progress, flags, lock.check, continue_stopped)
         if trainer is None:
             return run
         return _trained(run, trainer, hooks)
@@ -153,15 +152,15 @@ def resume(
 
 def _trained(run: Run, trainer: Trainer, hooks: Sequence[Callback]) -> Run:
     """Train to the end; the run is not returned if a signal stopped it, since its caller would use it as trained."""
-    with watched(run, trainer, hooks):
-        finish(run, trainer)
+    with with_callbacks(run, trainer, hooks):
+        train_to_end(run, trainer)
     if trainer.stop.asked:
         sentence = f"Stopped at step {trainer.step:,}; shoal.resume({str(run.folder)!r}) continues the run."
         raise trainer.stop.exception(sentence)
     return run
 
 
-def _resumed(
+def _restored(
     folder: Path,
     environment: Any,
     trust: bool,
@@ -204,7 +203,7 @@ def curves(
 ) -> Path:
     """Draw the learning curves of several runs in one figure, by default ``compare.png``; returns its path."""
     path = written_to(path, Path("compare.png"))
-    given = several("runs", runs, (Run, str, Path))
+    given = items_of("runs", runs, (Run, str, Path))
     return plot([run.folder if isinstance(run, Run) else Path(run) for run in given], path, metrics)
 
 
@@ -239,7 +238,7 @@ def crossplay(
             differ, or a side would be empty.
         CheckpointError: a run has no intact policy.
     """
-    runs = several("runs", runs, (Run, str, Path))
+    runs = items_of("runs", runs, (Run, str, Path))
     if not runs:
         raise InputError("Cross-play needs at least one run.")
     opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]
@@ -264,7 +263,7 @@ def crossplay(
             step = updates * run.settings.steps_per_update
             players.append(playing.Player(f"{name} after {step:,} steps", run.algorithm, algorithm, learner))
         players.append(playing.Player(name, run.algorithm, algorithm, run._learner()))
-    return playing.play(env, players, chosen, jax.random.key(seed), episodes, greedy, opened[0]._workers())
+    return playing.play_matches(env, players, chosen, jax.random.key(seed), episodes, greedy, opened[0]._workers())
 
 
 # Whether two runs were trained in the same environment.

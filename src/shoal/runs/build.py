@@ -1,7 +1,7 @@
 """What a run trains with, made from its configuration: environment, algorithm with all that it needs, layout.
 
-:func:`build` is used wherever something trains: by runs, studies, tuning and ``make_train``. :func:`acting` is the part
-of it that suffices to act.
+:func:`build` is used wherever something trains: by runs, studies, tuning and ``make_train``. :func:`acting_algorithm`
+is the part of it that suffices to act.
 """
 
 import math
@@ -18,13 +18,11 @@ from shoal.environments.changes import scored
 from shoal.environments.wrappers import changed, wrap
 from shoal.errors import CheckpointError, InputError, shortened
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, override
-from shoal.rollouts.recording import Workers
-from shoal.rollouts.stepping import local_workers
-from shoal.sides.frozen_policies import FrozenPolicies
-from shoal.sides.opponent_options import PAST
+from shoal.rollouts.host import Workers
+from shoal.rollouts.worker import local_workers
+from shoal.sides.frozen_policies import PAST, FrozenPolicies
 from shoal.sides.opponents import against
 from shoal.sides.past_selves import against_past
-from shoal.sides.preparation import Decision
 from shoal.sides.reward_normalisation import normalise_rewards
 from shoal.sides.sides import MakeOne, divided, narrowed
 from shoal.storage.checkpoint import Checkpoints
@@ -33,8 +31,8 @@ from shoal.training import checks, feed, pretraining, sharding
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.selection import FOLDER
 from shoal.training.settings import CHANGEABLE, Settings
-from shoal.trust.run_file import described
-from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, PyTree, Scale
+from shoal.trust.run_file import described_run
+from shoal.types import Algorithm, AnyEnvironment, Decision, Environment, EnvSpec, PyTree, Scale
 
 OPPONENTS = "opponents"
 """The folder in a run folder that holds a copy of the run that its opponents come from."""
@@ -53,7 +51,9 @@ class SavedOpponents(NamedTuple):
 
     def frozen_policies(self, spec: EnvSpec) -> FrozenPolicies:
         """The policies with the algorithm that acts by them."""
-        return FrozenPolicies(acting(self.algorithm, spec, self.config, self.settings, self.opponents), self.policies)
+        return FrozenPolicies(
+            acting_algorithm(self.algorithm, spec, self.config, self.settings, self.opponents), self.policies
+        )
 
 
 class Built(NamedTuple):
@@ -87,7 +87,7 @@ def build(
 
     Args:
         algorithm: the algorithm's name.
-        env: the wrapped environment (:func:`environment`).
+        env: the wrapped environment (:func:`wrapped_environment`).
         config: the algorithm's.
         settings: the run's.
         opponents: the run's copy of its opponents; None loads those that ``settings`` name.
@@ -133,7 +133,7 @@ def _built(
     scale: Scale,
     opponents: "SavedOpponents | None",
 ) -> Built:
-    make = partial(made, name, env.spec, settings=settings, scale=scale, opponents=opponents)
+    make = partial(make_algorithm, name, env.spec, settings=settings, scale=scale, opponents=opponents)
     algorithm = make(config)
     # Only the algorithm knows how much its replay buffers must hold. Its schedules begin with its first update.
     waiting = feed.updates_before_learning(algorithm.replay, settings.num_envs, settings.rollout_length)
@@ -151,10 +151,10 @@ def _layout(env: AnyEnvironment, settings: Settings, devices: int | None) -> sha
         if isinstance(env, Environment):
             raise InputError(f"{env.spec.name} is compiled with the update, so it cannot use Ray workers.")
         devices = 1  # the actors have the cores
-    layout = sharding.plan(settings.seeds, settings.num_envs, devices)
+    layout = sharding.plan_layout(settings.seeds, settings.num_envs, devices)
     if isinstance(env, Environment):
         registry.validate(env)
-        checks.evaluations(env, settings)
+        checks.check_evaluations(env, settings)
     else:
         registry.check_spec(env.spec)
     return layout
@@ -165,7 +165,7 @@ def workers_of(env: AnyEnvironment, settings: Settings) -> Workers:
     return Workers(local_workers(env, settings.num_workers), settings.worker_timeout)
 
 
-def environment(built: AnyEnvironment, settings: Settings) -> AnyEnvironment:
+def wrapped_environment(built: AnyEnvironment, settings: Settings) -> AnyEnvironment:
     """A built environment with the wrappers of training. Where frozen policies play a side, the other makes the score.
 
     Raises:
@@ -177,7 +177,7 @@ def environment(built: AnyEnvironment, settings: Settings) -> AnyEnvironment:
     return changed(env, partial(scored, agents=first_side(env.spec, opponent_options.side)))
 
 
-def made(
+def make_algorithm(
     name: str,
     spec: EnvSpec,
     config: Any,
@@ -217,7 +217,7 @@ def _combined(
     opponents: SavedOpponents | None,
     scale: Scale | None,
 ) -> Algorithm:
-    """:func:`made` from algorithms that ``one`` makes; ``scale`` is None where past selves do not play."""
+    """:func:`make_algorithm` from algorithms that ``one`` makes; ``scale`` is None where past selves do not play."""
     opponent_options = settings.opponent_options
     if opponent_options.opponents is None:
         return _normalised(name, spec, config, settings, one)
@@ -291,7 +291,7 @@ def told_of_teams(name: str, spec: EnvSpec, config: Any, settings: Settings) -> 
         return []
     algorithm = _acting_by(settings)(algorithms.get(name), spec, config)
     teams = separate_teams(name, spec, config, settings, algorithm)
-    shown = "; ".join(f"side {i}: {checks.called(spec, who)}" for i, who in enumerate(teams, 1))
+    shown = "; ".join(f"side {i}: {checks.names_of_agents(spec, who)}" for i, who in enumerate(teams, 1))
     return [f"{name} trains competing sides separately, each as a team ({shown})."] if len(teams) > 1 else []
 
 
@@ -316,7 +316,7 @@ def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, one: 
     return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
 
 
-def acting(
+def acting_algorithm(
     name: str, spec: EnvSpec, config: Any, settings: Settings, opponents: SavedOpponents | None = None
 ) -> Algorithm:
     """The algorithm for acting only, without optimiser and critic: its learner has only a policy."""
@@ -418,11 +418,11 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponent
                 f"opponents {name!r} is neither a run folder, nor 'past', nor the name of an algorithm or of a module."
             )
         config, settings = algorithms.get(name).Config(), Settings()
-        learner = acting(name, spec, config, settings).init(jax.random.key(0))
+        learner = acting_algorithm(name, spec, config, settings).init(jax.random.key(0))
         return SavedOpponents(
             name, config, settings, jax.device_get(jax.tree.map(lambda x: x[None], learner.policy)), None
         )
-    run = described(folder, trust)
+    run = described_run(folder, trust)
     here, there = games_to_json(spec, run.spec)
     if here != there:
         key = next(key for key in here if here[key] != there[key])
@@ -437,6 +437,6 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponent
             f"run has the environment with {options}; give the same options and wrappers."
         )
     theirs = opponents_of(folder, run.settings, run.spec, trust, trained=True)
-    algorithm = acting(run.algorithm, run.spec, run.config, run.settings, theirs)
+    algorithm = acting_algorithm(run.algorithm, run.spec, run.config, run.settings, theirs)
     policies = saved_policy(folder, algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE))
     return SavedOpponents(run.algorithm, run.config, run.settings, jax.device_get(policies), theirs)

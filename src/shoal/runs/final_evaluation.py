@@ -8,10 +8,10 @@ import jax
 
 from shoal.errors import CheckpointError
 from shoal.runs.run import Run
-from shoal.storage import evaluation_file
+from shoal.storage import folders
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.evaluation_file import FILE
-from shoal.storage.log import FILE as ROWS
+from shoal.storage.folders import EVALUATION_FILE
+from shoal.storage.log import LOG_FILE as ROWS
 from shoal.storage.log import Log
 from shoal.system import notices
 from shoal.system.files import dumps, write_text
@@ -36,14 +36,14 @@ def conclude(run: Run, guard: Callable[[], None], continue_stopped: bool = False
     if not _settle(run.folder, run.settings, run._identity(), guard, continue_stopped):
         return False
     run.finished = run.untouched = True
-    run.final_score = read(run.folder, run.last_step, run.settings.eval_episodes)
+    run.final_score = known_evaluation_text(run.folder, run.last_step, run.settings.eval_episodes)
     if run.final_score is None and run.settings.eval_episodes != 0:
         episodes = run.settings.evaluation_episodes(run.env)
-        keep(run, run.evaluate(episodes), episodes, guard)
+        keep_evaluation(run, run.evaluate(episodes), episodes, guard)
     return True
 
 
-def keep(run: Run, found: Evaluation, episodes: int, guard: Callable[[], None]) -> None:
+def keep_evaluation(run: Run, found: Evaluation, episodes: int, guard: Callable[[], None]) -> None:
     """Write a run's final evaluation, with one of its best policies if they were kept.
 
     Args:
@@ -60,7 +60,7 @@ def keep(run: Run, found: Evaluation, episodes: int, guard: Callable[[], None]) 
             notices.warn(str(error))
     run.evaluation = found
     guard()
-    run.final_score = write(run.folder, found, best, episodes, run.last_step, run.ended)
+    run.final_score = write_evaluation(run.folder, found, best, episodes, run.last_step, run.ended)
 
 
 def _settle(
@@ -118,7 +118,9 @@ def by_training(trainer: Trainer, learner: Callable[[], Learner], episodes: int)
     return compiled(learner(), jax.random.key(0)) if compiled and compiled.episodes == episodes else None
 
 
-def write(folder: Path, last: Evaluation, best: Evaluation | None, episodes: int, step: int, ended: str = "") -> str:
+def write_evaluation(
+    folder: Path, last: Evaluation, best: Evaluation | None, episodes: int, step: int, ended: str = ""
+) -> str:
     """Write ``evaluation.json``: the evaluations on ``episodes`` greedy episodes per seed.
 
     Args:
@@ -142,13 +144,13 @@ def write(folder: Path, last: Evaluation, best: Evaluation | None, episodes: int
         meta = Checkpoints(folder / selection.FOLDER).load_meta()
         entries["best"] = best.as_json() | {"step": meta["step"], "selected_with": meta["score"]}
         entries["text"] += "\n" + "\n".join(f"best policies {line}" for line in str(best).split("\n"))
-    write_text(folder / FILE, dumps(last.as_json() | entries, "evaluation", indent=1) + "\n")
+    write_text(folder / EVALUATION_FILE, dumps(last.as_json() | entries, "evaluation", indent=1) + "\n")
     return entries["text"]
 
 
-def read(folder: Path, step: int, episodes: int | None) -> str | None:
+def known_evaluation_text(folder: Path, step: int, episodes: int | None) -> str | None:
     """The text of the evaluation after ``step`` steps on ``episodes`` (None: any number); None if there is none."""
-    found = evaluation_file.read(folder)
+    found = folders.read_evaluation(folder)
     if found is None or found.get("step") != step or not isinstance(text := found.get("text"), str):
         return None
     if episodes not in (None, found.get("episodes")) or not all(line.isprintable() for line in text.split("\n")):

@@ -10,13 +10,13 @@ import numpy as np
 
 from shoal.deploy import Policies
 from shoal.errors import CheckpointError, InputError
-from shoal.runs.build import acting, opponents_of, saved_policy
-from shoal.sides.opponent_options import PAST
+from shoal.runs.build import acting_algorithm, opponents_of, saved_policy
+from shoal.sides.frozen_policies import PAST
 from shoal.storage.checkpoint import Checkpoints, restore_part
 from shoal.storage.configuration import identity
 from shoal.training.selection import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
-from shoal.trust.run_file import described
+from shoal.trust.run_file import described_run
 from shoal.types import Algorithm, Learner
 
 
@@ -37,9 +37,9 @@ def load(
             untrusted folder.
         CheckpointError: no saved policy is intact.
     """
-    run = described(Path(folder), trust)
+    run = described_run(Path(folder), trust)
     opponents = opponents_of(Path(folder), run.settings, run.spec, trust)
-    algorithm = acting(run.algorithm, run.spec, run.config, run.settings, opponents)
+    algorithm = acting_algorithm(run.algorithm, run.spec, run.config, run.settings, opponents)
     policy = saved_policy(Path(folder), algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE), best)
     one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)
     title = f"{run.algorithm} in {run.environment}, seed {run.settings.seed if seed is None else seed}"

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal import algorithms
-from shoal.bounds import check
+from shoal.bounds import check_bounds
 from shoal.config.resolve import Configured, configured, named_options
 from shoal.environments import registry
 from shoal.errors import InputError, shortened
 from shoal.options.flags import check_names, leaves, override
-from shoal.runs.build import build, environment
+from shoal.runs.build import build, wrapped_environment
 from shoal.training import checks
 from shoal.training.evaluation import check_episodes, first_episodes
 from shoal.training.program import Stages, TrainState, one_update, stages
-from shoal.training.traced import TriedPolicy, Values, with_values
+from shoal.training.traced import TracedValues, TriedPolicy, with_values
 from shoal.types import Algorithm, Environment, EnvSpec, EpisodeStats, Metrics
 
 OF_RUNS = ("seeds", "seed", "devices", "workers", "num_workers", "worker_timeout", "address", "init_from", "rows")
@@ -108,13 +108,13 @@ def make_train(
 
 
 def _functions(found: Configured) -> Train:
-    checks.rewards(found.values.settings, found.values.config)
+    checks.check_rewards(found.values.settings, found.values.config)
     with named_options(found):
         made = registry.make(found.environment, **found.env)
     settings = override(found.values.sized_for(made.spec), {"seeds": 1, "devices": 1})
     settings.check()
-    check(found.values.config)
-    env = environment(made, settings)
+    check_bounds(found.values.config)
+    env = wrapped_environment(made, settings)
     if not isinstance(env, Environment):
         raise InputError(
             f"{found.name} is stepped by worker processes, and make_train gives functions that JAX compiles: use "
@@ -127,7 +127,7 @@ def _functions(found: Configured) -> Train:
     def make(values: Mapping[str, Any]) -> Algorithm:
         return built.make(override(built.config, values))
 
-    def of(values: Values) -> Stages:
+    def of(values: TracedValues) -> Stages:
         chosen = with_values(make, values) if values else built.algorithm
         return stages(env, chosen, *sizes)
 
@@ -158,7 +158,7 @@ def _functions(found: Configured) -> Train:
     return Train(init, update, evaluate, settings.num_updates, env, built.config)
 
 
-def _arrays(config: Any, values: Mapping[str, Any]) -> Values:
+def _arrays(config: Any, values: Mapping[str, Any]) -> TracedValues:
     """Values of hyper-parameters as arrays.
 
     Raises:

@@ -13,13 +13,13 @@ from shoal.options.flags import flags_of, options_from_json
 from shoal.runs import behaviour
 from shoal.runs.build import OPPONENTS
 from shoal.runs.run import Run
-from shoal.security import links, user_modules
-from shoal.sides.opponent_options import PAST
+from shoal.security import reading, user_modules
+from shoal.sides.frozen_policies import PAST
 from shoal.storage import manifest
 from shoal.system import notices
 from shoal.training.trainer import Trainer
 from shoal.trust import permission, provenance
-from shoal.trust.run_file import TRUST, decides, described, entries_of, made_of, recorded, unrecorded
+from shoal.trust.run_file import TRUST, config_of_run, decides, described_run, made_of, own_record, why_not_own
 from shoal.types import AnyEnvironment
 
 
@@ -38,7 +38,7 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
     Raises:
         InputError: the folder holds no run, or its algorithm is not imported for an untrusted folder.
     """
-    saved = described(Path(folder), trust)
+    saved = described_run(Path(folder), trust)
 
     def build() -> AnyEnvironment:
         if isinstance(environment, AnyEnvironment):
@@ -73,17 +73,17 @@ def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
         InputError: a symbolic link leads out of the folder, even if it is trusted; or an untrusted folder's settings
             use a Ray cluster, or it would start from another run.
     """
-    links.check_inside(run.folder)
-    if trust or recorded(run.folder, entries_of(run.folder)) is not None:
+    reading.check_inside(run.folder)
+    if trust or own_record(run.folder, config_of_run(run.folder)) is not None:
         return
-    why = unrecorded(run.folder, entries_of(run.folder))
+    why = why_not_own(run.folder, config_of_run(run.folder))
     if run.settings.init_from and not (run.folder / "checkpoints").is_dir():
         raise InputError(f"{run.folder} {why}, and would start from {run.settings.init_from}: {TRUST}.")
     if run.settings.workers == "ray" and "workers" not in flags:
         raise InputError(f"{run.folder} {why}, and would use a Ray cluster: {TRUST}, or give workers yourself.")
 
 
-def keep(run: Run) -> None:
+def keep_run_json(run: Run) -> None:
     """Write a copy of the opponents and ``run.json``, and record that the user's own training wrote them.
 
     Raises:
@@ -97,13 +97,13 @@ def keep(run: Run) -> None:
 @contextlib.contextmanager
 def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
     """Keep a new run that is trained inside the block; nothing remains of it if a callback refuses its start."""
-    keep(run)
+    keep_run_json(run)
     try:
         yield
     except InputError:
         if trainer.hooks.refused:
-            (run.folder / manifest.FILE).unlink()
-            (run.folder / provenance.MARK).unlink(missing_ok=True)
+            (run.folder / manifest.RUN_JSON).unlink()
+            (run.folder / provenance.MARK_FILE).unlink(missing_ok=True)
             shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
         raise
 
@@ -111,20 +111,20 @@ def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
 def _keep_opponents(run: Run) -> None:
     """Copy the policies that a run plays against into its folder, so that it does not depend on theirs."""
     name, copy = run.settings.opponent_options.opponents, run.folder / OPPONENTS
-    if name is None or name == PAST or not (source := Path(name)).is_dir() or (copy / manifest.FILE).exists():
+    if name is None or name == PAST or not (source := Path(name)).is_dir() or (copy / manifest.RUN_JSON).exists():
         return
-    links.check_inside(source)
+    reading.check_inside(source)
     try:
         for part in ("policy", OPPONENTS):
             if (source / part).is_dir():
                 shutil.copytree(source / part, copy / part, dirs_exist_ok=True)
-        shutil.copy(source / manifest.FILE, copy / manifest.FILE)  # last, since the copy is complete with it
+        shutil.copy(source / manifest.RUN_JSON, copy / manifest.RUN_JSON)  # last, since the copy is complete with it
     except OSError as error:
         shutil.rmtree(copy, ignore_errors=True)
         why = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # of a list of (source, copy, reason)
         raise InputError(f"The opponents in {source} cannot be copied into the run's folder: {why}.") from None
-    entries = entries_of(source)
-    if (record := recorded(source, entries)) is not None:
+    entries = config_of_run(source)
+    if (record := own_record(source, entries)) is not None:
         _record_folder(copy, entries, record)
 
 
@@ -136,8 +136,8 @@ def keep_resumed(run: Run, permitted: bool) -> None:
         permitted: whether the user trusts the folder, or its environment was built without trust. Otherwise an
             untrusted folder remains untrusted.
     """
-    record = recorded(run.folder, entries_of(run.folder))
-    before = behaviour.kept(manifest.read(run.folder)["made_with"])
+    record = own_record(run.folder, config_of_run(run.folder))
+    before = behaviour.kept(manifest.read_run_json(run.folder)["made_with"])
     if changes := behaviour.changes(before or {}, run.algorithm, run.environment, _flags(run)):
         notices.warn(f"{run.folder} continues with other numbers than it began with: {'; '.join(changes)}.")
     _write(run, behaviour.oldest(before, _behaviour(run)))
@@ -148,7 +148,7 @@ def keep_resumed(run: Run, permitted: bool) -> None:
 
 
 def _write(run: Run, versions: dict[str, int]) -> None:
-    manifest.write(run.folder, run.as_json(), user_modules.digests(_own_modules(run), imported=True), versions)
+    manifest.write_run_json(run.folder, run.as_json(), user_modules.digests(_own_modules(run), imported=True), versions)
 
 
 def _behaviour(run: Run) -> dict[str, int]:
@@ -165,7 +165,7 @@ def remember(run: Run) -> None:
     folders = {module: user_modules.folder_of(module) for module in _own_modules(run)}
     directory = next(filter(None, folders.values()), None)
     modules = user_modules.with_imports(folders, directory) if directory else {}
-    _record(run, provenance.Record(directory, tuple(modules.items())))
+    _record(run, provenance.OwnRecord(directory, tuple(modules.items())))
 
 
 def _own_modules(run: Run) -> list[str]:
@@ -178,9 +178,9 @@ def _own_modules(run: Run) -> list[str]:
     ]
 
 
-def _record(run: Run, record: provenance.Record) -> None:
+def _record(run: Run, record: provenance.OwnRecord) -> None:
     try:
-        provenance.record(run.folder, decides(entries_of(run.folder)), record.directory, dict(record.modules))
+        provenance.record_folder(run.folder, decides(config_of_run(run.folder)), record.directory, dict(record.modules))
     except OSError as error:
         if _own_modules(run):
             notices.warn(
@@ -188,6 +188,6 @@ def _record(run: Run, record: provenance.Record) -> None:
             )
 
 
-def _record_folder(folder: Path, entries: dict[str, Any], record: provenance.Record) -> None:
+def _record_folder(folder: Path, entries: dict[str, Any], record: provenance.OwnRecord) -> None:
     with contextlib.suppress(OSError):  # opening the folder then needs --trust
-        provenance.record(folder, decides(entries), record.directory, dict(record.modules))
+        provenance.record_folder(folder, decides(entries), record.directory, dict(record.modules))

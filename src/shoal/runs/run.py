@@ -10,25 +10,32 @@ from typing import Any
 
 import jax
 
-from shoal.bounds import check
+from shoal.bounds import check_bounds
 from shoal.deploy import Policies
 from shoal.export.files import Format, check_path
 from shoal.options.flags import flags_of
 from shoal.plots import curves, texts
-from shoal.rollouts.recording import Workers
-from shoal.runs.build import SavedOpponents, acting, environment, opponents_of, saved_policy, with_critic, workers_of
+from shoal.rollouts.host import Workers
+from shoal.runs.build import (
+    SavedOpponents,
+    acting_algorithm,
+    opponents_of,
+    saved_policy,
+    with_critic,
+    workers_of,
+    wrapped_environment,
+)
 from shoal.runs.load import load, seed_index
-from shoal.security import links
-from shoal.sides.preparation import Decision
+from shoal.security import reading
 from shoal.storage.configuration import identity
 from shoal.system.files import written_to
 from shoal.training import ending, evaluation
-from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw, record
+from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw_episodes, record_episodes
 from shoal.training.evaluation import Evaluation
 from shoal.training.selection import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import Described, check_same_spec
-from shoal.types import Algorithm, AnyEnvironment, EnvSpec, Learner
+from shoal.types import Algorithm, AnyEnvironment, Decision, EnvSpec, Learner
 from shoal.video import encode
 
 
@@ -75,7 +82,7 @@ class Run:
         self.untouched = False
         """Whether the run had finished before it was resumed, so that nothing was trained."""
         settings.check()
-        check(config)
+        check_bounds(config)
 
     def __repr__(self) -> str:
         return f"Run({self.algorithm!r} in {self.environment!r}, folder={str(self.folder)!r})"
@@ -87,7 +94,7 @@ class Run:
         Raises:
             InputError: it cannot be built, or differs from the environment that the run was trained in.
         """
-        env = environment(given if isinstance(given := self._given, AnyEnvironment) else given(), self.settings)
+        env = wrapped_environment(given if isinstance(given := self._given, AnyEnvironment) else given(), self.settings)
         if self._spec is not None:
             what = f"{self.environment} is not the environment it was when {self.folder} was trained"
             check_same_spec(env.spec, self._spec, "pruned" in flags_of(self.config).values(), what)
@@ -109,14 +116,16 @@ class Run:
     ) -> Path:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's seeds (None: the best)."""
         encode.check_format(Path(path or "replay.gif"))  # before anything is played
-        path = written_to(path, links.own_file(self.folder, "replay.gif"))
+        path = written_to(path, reading.own_file(self.folder, "replay.gif"))
         index = seed_index(self.settings, self.best_seed() if seed is None else seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
-        return self.draw(record(self.env, self._acting(), learner, jax.random.key(SHOWN_KEY), episodes, greedy), path)
+        return self.draw(
+            record_episodes(self.env, self._acting(), learner, jax.random.key(SHOWN_KEY), episodes, greedy), path
+        )
 
     def draw(self, played: Sequence[RecordedEpisode], path: Path) -> Path:
         """Write an animated picture of recorded episodes."""
-        return draw(played, self.spec, path, f"{self.algorithm} · {self.environment}")
+        return draw_episodes(played, self.spec, path, f"{self.algorithm} · {self.environment}")
 
     def best_seed(self) -> int:
         """The seed with the highest score: of the final evaluation, if this process made it, or of 64 episodes."""
@@ -125,7 +134,7 @@ class Run:
 
     def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Path:
         """Draw the learning curve with a confidence band over seeds."""
-        return curves.plot(self.folder, written_to(path, links.own_file(self.folder, "curves.png")), metrics)
+        return curves.plot(self.folder, written_to(path, reading.own_file(self.folder, "curves.png")), metrics)
 
     def policies(self, *, seed: int | None = None, greedy: bool = True, best: bool = False) -> Policies:
         """The trained policies; see :func:`shoal.load`."""
@@ -155,7 +164,7 @@ class Run:
         Raises:
             InputError, WriteError: see :func:`shoal.load` and :meth:`shoal.deploy.Policies.export`.
         """
-        path = written_to(path, links.own_file(self.folder, f"policy.{format}"))
+        path = written_to(path, reading.own_file(self.folder, f"policy.{format}"))
         check_path(path, format)
         return self.policies(seed=seed, best=best).export(path, format=format, agent=agent)
 
@@ -179,7 +188,7 @@ class Run:
         return ending.reason(self.settings, self.at)
 
     def _acting(self) -> Algorithm:
-        return acting(self.algorithm, self.spec, self.config, self.settings, self._opponents())
+        return acting_algorithm(self.algorithm, self.spec, self.config, self.settings, self._opponents())
 
     def _with_critic(self) -> Algorithm:
         return with_critic(self.algorithm, self.spec, self.config, self.settings, self._opponents())

@@ -33,7 +33,7 @@ def new_run(found: Configured, folder: Path) -> Run:
         InputError: the environment cannot be built, or a value is invalid.
     """
     values = found.values
-    checks.rewards(values.settings, values.config)
+    checks.check_rewards(values.settings, values.config)
     with named_options(found):
         env = registry.make(found.environment, **found.env)
     settings = values.sized_for(env.spec)
@@ -51,7 +51,7 @@ def _absolute(folder: str) -> str:
     ``run.json`` and the folders of checkpoints and policies stand for the run that they belong to.
     """
     path = path_of(folder).expanduser().absolute()
-    inside = path.name in (manifest.FILE, "checkpoints", "policy") and (path.parent / manifest.FILE).is_file()
+    inside = path.name in (manifest.RUN_JSON, "checkpoints", "policy") and (path.parent / manifest.RUN_JSON).is_file()
     return str(path.parent if inside else path)
 
 
@@ -69,7 +69,7 @@ def check_folder(where: Path) -> None:
         raise InputError(f"{where} is a file, not a folder for a run.")
 
 
-def check(run: Run) -> None:
+def check_new_run(run: Run) -> None:
     """Check a new run as :func:`trainer_of` does, except for its memory and what its folder holds; nothing is written.
 
     Raises:
@@ -109,14 +109,14 @@ def trainer_of(
 def announce(run: Run, trainer: Trainer) -> None:
     """Print the notes and warnings of a run that starts, and keep the algorithm's decision, if any."""
     header = f"{run.algorithm} in {run.environment}, kept in {run.folder}"
-    roles = checks.roles(trainer.env.spec, run.settings, run.config, trainer.layout.num_envs)
+    roles = checks.notes_on_roles(trainer.env.spec, run.settings, run.config, trainer.layout.num_envs)
     teams = told_of_teams(run.algorithm, trainer.env.spec, run.config, run.settings)
-    workers = checks.workers(trainer.env, run.settings)
+    workers = checks.notes_on_workers(trainer.env, run.settings)
     trainer.progress.tell([header, *roles, *teams, *workers, *trainer.notes], trainer.warnings)
-    pretraining.keep(run.decision, run.folder, trainer.progress, trainer.guard)
+    pretraining.keep_decision(run.decision, run.folder, trainer.progress, trainer.guard)
 
 
-def finish(run: Run, trainer: Trainer) -> None:
+def train_to_end(run: Run, trainer: Trainer) -> None:
     """Train to the end and evaluate the policies."""
     announce(run, trainer)
     episodes = run.settings.evaluation_episodes(run.env)
@@ -129,4 +129,4 @@ def finish(run: Run, trainer: Trainer) -> None:
     finally:
         trainer.close()
     if run.evaluation is not None:
-        final_evaluation.keep(run, run.evaluation, episodes, trainer.guard)
+        final_evaluation.keep_evaluation(run, run.evaluation, episodes, trainer.guard)

@@ -1,4 +1,8 @@
-"""Safe reading of untrusted files, for example of a run folder: it cannot block or exhaust the memory."""
+"""Safe use of untrusted files, for example of a run folder: reading them, and links out of their folder.
+
+Reading cannot block or exhaust the memory. Symbolic links that lead out of a run folder are refused, since Shoal would
+write and delete elsewhere through them.
+"""
 
 import json
 import math
@@ -97,7 +101,7 @@ def _check_integers(value: Any) -> None:
         raise ReadingError(f"contains the number {_short(str(value))}, which is too large")
 
 
-def parse(data: bytes | str, largest: float = sys.float_info.max) -> Any:
+def parse_json(data: bytes | str, largest: float = sys.float_info.max) -> Any:
     """Parse strict JSON: UTF-8, no duplicate keys, numbers up to ``largest``.
 
     Raises:
@@ -151,3 +155,38 @@ def hooks(largest: float = sys.float_info.max) -> dict[str, Any]:
 
 def _short(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def check_inside(folder: Path) -> None:
+    """Check that no symbolic link in a folder leads out of it.
+
+    Raises:
+        InputError: one does; the message names it.
+    """
+    root = folder.resolve()
+    for here, folders, files in os.walk(root, followlinks=False):
+        for path in (Path(here) / name for name in (*folders, *files)):
+            if path.is_symlink() and not _target(path).is_relative_to(root):
+                raise InputError(
+                    f"{path} is a symbolic link that leads out of the run's folder, and nothing is written or deleted "
+                    f"through it; put the file or folder itself in its place."
+                )
+
+
+def own_file(folder: Path, name: str) -> Path:
+    """The path of a file in a run's folder, to be written.
+
+    Raises:
+        InputError: it is a symbolic link, since its target could be any file.
+    """
+    path = folder / name
+    if path.is_symlink():
+        raise InputError(f"{path} is a symbolic link, which is not overwritten; choose another file.")
+    return path
+
+
+def _target(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a link to itself
+        return Path(path.anchor)

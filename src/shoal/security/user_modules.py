@@ -43,7 +43,7 @@ def found_in(folder: str) -> Iterator[None]:
 
 
 @contextmanager
-def typed() -> Iterator[None]:
+def searching_working_directory() -> Iterator[None]:
     """Search the working directory for a name that the user types, also after :func:`instead`.
 
     Then ``sys.path`` is restored, so that a run's environment does not import from there.
@@ -98,7 +98,7 @@ def named_rightly(module: str) -> bool:
     return all(word.isidentifier() for word in module.split("."))
 
 
-def importable(module: str) -> bool:
+def is_importable(module: str) -> bool:
     """Whether Python, with the folders of :func:`reachable`, finds a module that is not of its standard library.
 
     Nothing is imported, also not the packages that ``module`` is in.
@@ -136,7 +136,8 @@ def source(module: str, *, imported: bool = False) -> str | None:
 
     Args:
         module: the module's name.
-        imported: give the file's digest when :func:`found` imported it, which this process uses, if it has done so.
+        imported: give the file's digest when :func:`import_user_object` imported it, which this process uses, if it has
+            done so.
     """
     reachable()
     if imported and (kept := _sources.get(module)) and kept[0] is getattr(sys.modules.get(module), "__spec__", None):
@@ -220,7 +221,7 @@ def named_in(*options: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(value.partition(":")[0] for value in named if ":" in value))
 
 
-def found(name: str, kind: str) -> Any:
+def import_user_object(name: str, kind: str) -> Any:
     """Import what ``module:attribute``, the name of the user's own environment, algorithm or network, refers to.
 
     Args:

@@ -15,9 +15,8 @@ from jaxtyping import Array, PRNGKeyArray
 
 from shoal.sides import frozen_policies as frozen
 from shoal.sides.frozen_policies import FrozenPolicies
-from shoal.sides.inspection import of_all_sides
 from shoal.sides.reward_normalisation import each_buffer
-from shoal.sides.sides import Side, narrowed
+from shoal.sides.sides import Side, narrowed, of_all_sides
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
 

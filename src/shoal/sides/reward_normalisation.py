@@ -47,7 +47,7 @@ def each_buffer(f: Callable[..., Any], replay: PyTree, *samples: PyTree) -> PyTr
     return jax.tree.map(f, replay, *samples, is_leaf=lambda node: isinstance(node, Replay))
 
 
-def spread(returns: normalise.Running) -> Float[Array, ""]:
+def return_deviation(returns: normalise.Running) -> Float[Array, ""]:
     """σ_G."""
     return normalise.moments(returns, normalise.REWARDS)[1]
 
@@ -96,13 +96,15 @@ def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: f
         assert algorithm.inspect is not None
         extras = {name: x for name, x in extras.items() if name != RETURN}
         found = algorithm.inspect(bare(learner), carry.carry, step, action, extras)
-        return found | ({"value": found["value"] * spread(learner.statistics.returns)} if "value" in found else {})
+        return found | (
+            {"value": found["value"] * return_deviation(learner.statistics.returns)} if "value" in found else {}
+        )
 
     def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         newest = data if isinstance(data, Trajectory) else data.newest
         discounted = gamma * newest.extras[RETURN] + newest.outcome.reward
         stats = normalise.update(learner.statistics.returns, discounted, newest.step.alive, beta=None)
-        std = spread(stats)
+        std = return_deviation(stats)
 
         def scaled(x: Step | StoredTimesteps) -> Step | StoredTimesteps:
             return x._replace(reward=jnp.clip(x.reward / std, -clip, clip))

@@ -5,7 +5,7 @@ state, a learner, a replay buffer and a key of its own. The other sides are a pa
 they learn. The global state is passed on whole. Which sides agents are on, options and an example: docs/crossplay.md.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cache, partial
 from types import ModuleType
@@ -18,10 +18,9 @@ from jaxtyping import Array, PRNGKeyArray
 
 from shoal.bounds import Bounds
 from shoal.errors import InputError
-from shoal.sides.inspection import of_all_sides
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Scale, Step, Trajectory
 
-MOST = 3
+MAX_SIDES = 3
 """Largest number of sides."""
 MakeOne = Callable[[Any, EnvSpec, Any], Algorithm]
 """(an algorithm's module, spec, config) -> the algorithm."""
@@ -31,7 +30,7 @@ MakeOne = Callable[[Any, EnvSpec, Any], Algorithm]
 class SidesConfig:
     """Options of all sides; each side has its own ``Config`` of hyper-parameters."""
 
-    sides: tuple[Annotated[int, Bounds(least=1, most=MOST)], ...] | None = None
+    sides: tuple[Annotated[int, Bounds(least=1, most=MAX_SIDES)], ...] | None = None
     """The side of each agent, numbered from 1, for example 1 1 1 2. None: the environment's own sides, or side 1 is
     role 0, side 2 is role 1, and so on; the last side has all remaining agents."""
 
@@ -49,8 +48,8 @@ def join(names: tuple[str, ...], modules: tuple[ModuleType, ...]) -> ModuleType:
     Raises:
         InputError: there are too many names, or one cannot be a side.
     """
-    if len(names) > MOST:
-        raise InputError(f"{'+'.join(names)} names {len(names)} sides; there are at most {MOST}.")
+    if len(names) > MAX_SIDES:
+        raise InputError(f"{'+'.join(names)} names {len(names)} sides; there are at most {MAX_SIDES}.")
     for name, module in zip(names, modules, strict=True):
         if hasattr(module, "prepare"):
             raise InputError(f"{name} collects experience before training, so it cannot train one side.")
@@ -61,7 +60,7 @@ def join(names: tuple[str, ...], modules: tuple[ModuleType, ...]) -> ModuleType:
         for i, module in enumerate(modules, 1)
     ]
     vars(found)["Config"] = make_dataclass("Config", configs, bases=(SidesConfig,), frozen=True)
-    vars(found)["make"] = partial(make, names, modules)
+    vars(found)["make"] = partial(make_sides, names, modules)
     vars(found)["make_each"] = partial(make_each, names, modules)
     return found
 
@@ -228,7 +227,7 @@ class Side(NamedTuple):
         return Experience(newest, data.samples[self.number - 1]) if self.algorithm.replay else newest
 
 
-def make(
+def make_sides(
     names: tuple[str, ...], modules: tuple[ModuleType, ...], spec: EnvSpec, config: Any, scale: Scale
 ) -> Algorithm:
     """The algorithms of all sides as one.
@@ -242,7 +241,7 @@ def make(
 def make_each(
     names: tuple[str, ...], modules: tuple[ModuleType, ...], spec: EnvSpec, config: Any, one: MakeOne
 ) -> Algorithm:
-    """:func:`make` with each side's algorithm from ``one``, for example for acting only."""
+    """:func:`make_sides` with each side's algorithm from ``one``, for example for acting only."""
     teams = members(spec, len(names), config.sides)
     return _joined(
         spec,
@@ -309,3 +308,31 @@ def _side(number: int, name: str, module: Any, spec: EnvSpec, who: tuple[int, ..
         return Side(number, who, spec, one(module, spec, config))
     except InputError as error:
         raise InputError(f"Side {number} ({name}): {error}") from None
+
+
+def of_all_sides(
+    spec: EnvSpec, envs: int, told: Sequence[tuple[tuple[int, ...], Mapping[str, Array]]]
+) -> dict[str, Array]:
+    """``Algorithm.inspect`` of a whole team from its sides'.
+
+    Args:
+        spec: the whole team's.
+        envs: E.
+        told: of each side, its agents, and what its algorithm tells of them; actions beyond a side's own are illegal.
+
+    Returns:
+        Everything that any side tells; NaN where a side does not tell it. Attention to agents of other sides is 0.
+    """
+    n, found = spec.num_agents, {}
+    for who, about in told:
+        rows = np.array(who)
+        for name, x in about.items():
+            if name == "attention":
+                whole = found.get(name, jnp.full((envs, n, n), jnp.nan)).at[:, rows].set(0.0)
+                found[name] = whole.at[:, rows[:, None], rows].set(x)
+                continue
+            if x.ndim == 3:
+                beyond = 0.0 if name == "probabilities" else jnp.nan
+                x = jnp.pad(x, ((0, 0), (0, 0), (0, spec.action.width - x.shape[-1])), constant_values=beyond)
+            found[name] = found.get(name, jnp.full((envs, n, *x.shape[2:]), jnp.nan)).at[:, rows].set(x)
+    return found

@@ -9,11 +9,20 @@ Point estimates of one algorithm: :func:`mean`, :func:`median`, :func:`iqm`, :fu
 :mod:`shoal.statistics.marl_eval`. Pictures are drawn by :mod:`shoal.plots.figures`.
 """
 
-from shoal.statistics.aggregates import STATISTICS, estimate, iqm, mean, median, optimality_gap
+from shoal.statistics.aggregates import (
+    KINDS,
+    STATISTICS,
+    estimate,
+    iqm,
+    mean,
+    median,
+    optimality_gap,
+    profile,
+    spanning,
+)
 from shoal.statistics.comparison import Comparison, compare, difference, improvement, probability_of_improvement
 from shoal.statistics.efficiency import Curves, area, best, efficiency, final
 from shoal.statistics.intervals import Estimate, band, interval, interval_text
-from shoal.statistics.profiles import KINDS, profile, spanning
 from shoal.statistics.scores import Band, Scores, by_task, normalise, observed_range
 
 __all__ = [

@@ -6,9 +6,8 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from shoal.errors import InputError
-from shoal.statistics.aggregates import is_mean, reduction, resampled, shortfalls
+from shoal.statistics.aggregates import RESAMPLES, is_mean, reduction, resampled, shortfalls
 from shoal.statistics.intervals import band, check_confidence, tail_beyond
-from shoal.statistics.profiles import RESAMPLES
 from shoal.statistics.scores import Band
 
 Curves = Sequence[Real[np.ndarray, "_ _"]] | Mapping[str, Real[np.ndarray, "_ _"]]

@@ -24,7 +24,7 @@ import numpy as np
 from shoal.errors import CheckpointError, InputError
 from shoal.security import reading
 from shoal.storage.configuration import check_same
-from shoal.storage.step_folders import commit, drop_after, found, newest_file, newest_sound
+from shoal.storage.step_folders import commit, committed_steps, drop_after, newest_file, newest_sound
 from shoal.system import notices
 from shoal.system.files import dumps, from_json
 from shoal.system.notices import Warn
@@ -57,7 +57,7 @@ def _implementations() -> dict[str, str]:
     return {str(jax.eval_shape(lambda name=name: jax.random.key(0, impl=name)).dtype): name for name in known}
 
 
-def describe(tree: PyTree) -> list[Leaf]:
+def leaves_of(tree: PyTree) -> list[Leaf]:
     """The leaves of ``tree`` (arrays, Python scalars or ``ShapeDtypeStruct``) in the order of ``jax.tree.leaves``."""
     found = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
@@ -97,7 +97,7 @@ def _place(array: np.ndarray | None, leaf: Leaf, template: Any) -> Any:
     return array if narrowed or isinstance(template, (np.ndarray, np.generic)) else jax.numpy.array(array)
 
 
-def compare(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
+def check_leaves(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
     """Check that a checkpoint has the wanted leaves, which may have been renamed since; see :func:`_became`.
 
     Raises:
@@ -153,7 +153,7 @@ def _renamed(path: str) -> str:
 
 PART = 2**28
 """Bytes of leaves per part; a larger leaf is a part of its own."""
-MOST = 64 * reading.MIB
+MAX_INDEX_BYTES = 64 * reading.MIB
 """Largest size in bytes of an index file."""
 _PART_NAME = re.compile(r"arrays(-\d+)?")
 
@@ -188,7 +188,7 @@ class Checkpoints:
             InputError: ``meta`` has no JSON form.
             CheckpointError: the disk is full or the folder cannot be written; earlier checkpoints are untouched.
         """
-        leaves, flat = describe(state), jax.tree.leaves(state)
+        leaves, flat = leaves_of(state), jax.tree.leaves(state)
         parts = _parts(leaves)
         index = {
             "step": int(step),
@@ -225,7 +225,7 @@ class Checkpoints:
         if self.run is not None:
             check_same(from_json(index.get("run")), self.run, index["step"])
         leaves = [Leaf(*leaf) for leaf in index["leaves"]]
-        compare(leaves, describe(template), index["step"])
+        check_leaves(leaves, leaves_of(template), index["step"])
         like, structure = jax.tree.flatten(template)
         state: list = []
         for name, (start, stop) in index["parts"].items():
@@ -244,7 +244,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, intact or damaged, in ascending order."""
-        return sorted({step for step, _, _ in found(self.folder)})
+        return sorted({step for step, _, _ in committed_steps(self.folder)})
 
     def latest(self) -> int | None:
         """The newest of :meth:`steps`."""
@@ -291,7 +291,7 @@ def read_index(path: Path) -> dict:
         CheckpointError: it is not of the form that :meth:`Checkpoints.save` writes.
     """
     try:
-        index = reading.parse(reading.read_bytes(path / "index.json", MOST))
+        index = reading.parse_json(reading.read_bytes(path / "index.json", MAX_INDEX_BYTES))
         leaves, meta = index["leaves"], index["meta"]
         parts = index.setdefault("parts", {"arrays": [0, len(leaves)]})
         sound = isinstance(meta, dict) and type(index["step"]) is int
@@ -389,10 +389,10 @@ def restore_part(checkpoints: Checkpoints, name: str, template: PyTree, step: in
     index = read_index(path)
     if checkpoints.run is not None:
         check_same(from_json(index.get("run")), checkpoints.run, index["step"])
-    wanted = [leaf._replace(name=f"{name}/{leaf.name}") for leaf in describe(template)]
+    wanted = [leaf._replace(name=f"{name}/{leaf.name}") for leaf in leaves_of(template)]
     leaves, names = [Leaf(*leaf) for leaf in index["leaves"]], {leaf.name for leaf in wanted}
     chosen = [i for i, leaf in enumerate(leaves) if leaf.name in names or _renamed(leaf.name) in names]
-    compare([leaves[i] for i in chosen], wanted, step)
+    check_leaves([leaves[i] for i in chosen], wanted, step)
     arrays = {}
     for part, (start, stop) in index["parts"].items():
         if inside := [i for i in chosen if start <= i < stop]:
@@ -407,7 +407,7 @@ def restore_part(checkpoints: Checkpoints, name: str, template: PyTree, step: in
 
 
 class StoredArrays(NamedTuple):
-    """What a checkpoint holds; arrays are read from it by :func:`read`."""
+    """What a checkpoint holds; arrays are read from it by :func:`read_named_arrays`."""
 
     path: Path
     step: int
@@ -430,7 +430,7 @@ def newest(folder: Path, warn: Warn) -> StoredArrays:
     return StoredArrays(path, index["step"], {leaf.name: leaf for leaf in leaves}, index["parts"])
 
 
-def read(stored: StoredArrays, names: Collection[str]) -> dict[str, np.ndarray]:
+def read_named_arrays(stored: StoredArrays, names: Collection[str]) -> dict[str, np.ndarray]:
     """Some arrays of a checkpoint, by name.
 
     Raises:

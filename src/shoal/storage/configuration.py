@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from shoal.errors import CheckpointError
-from shoal.storage.manifest import FORMAT
+from shoal.storage.manifest import RUN_FORMAT
 from shoal.system.files import dumps, to_json
 
 
@@ -25,7 +25,7 @@ def identity(config: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
         "spec.rivals",
         *sorted(f"settings.{name}" for name in but),
     ]
-    return {"format": FORMAT, "config": to_json(config, "run"), "free": free}
+    return {"format": RUN_FORMAT, "config": to_json(config, "run"), "free": free}
 
 
 def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
@@ -40,7 +40,7 @@ def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
         CheckpointError: they differ; the message names the first key that does.
     """
     config = recorded.get("config") if isinstance(recorded, dict) else None
-    if not isinstance(config, dict) or recorded.get("format") != FORMAT:
+    if not isinstance(config, dict) or recorded.get("format") != RUN_FORMAT:
         raise CheckpointError(f"The checkpoint of step {step} does not contain the run's configuration.")
     before, now = _flat(config), _flat(here["config"])
     undescribed = set() if before.get("spec.parts") else {"spec.parts"}  # widths are compared

@@ -1,13 +1,15 @@
-"""The folder of a run: its name, and the check that it holds no other run."""
+"""The folder of a run: its name, the check that it holds no other run, and ``evaluation.json``."""
 
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shoal.errors import FolderTakenError, InputError
-from shoal.security import links
+from shoal.security import reading
+from shoal.statistics.scores import MAX_FLOAT32
 from shoal.storage import log, manifest
+from shoal.system.files import from_json
 
 T = TypeVar("T")
 _WRITTEN = ("checkpoints", "policy", "opponents", "tensorboard")
@@ -45,13 +47,13 @@ def check_free(folder: Path, otherwise: str = "resume it") -> None:
         InputError: a folder of a run in it is a symbolic link.
     """
     for name in _WRITTEN:
-        links.own_file(folder, name)
-    if (folder / manifest.FILE).exists():
+        reading.own_file(folder, name)
+    if (folder / manifest.RUN_JSON).exists():
         raise FolderTakenError(f"{folder} already contains a run; {otherwise}, or choose another folder.")
-    for name in ("checkpoints", "policy", "opponents", log.FILE):
+    for name in ("checkpoints", "policy", "opponents", log.LOG_FILE):
         if (folder / name).exists():
             raise FolderTakenError(
-                f"{folder} contains {name} of a run, but no {manifest.FILE} to resume it; choose another folder."
+                f"{folder} contains {name} of a run, but no {manifest.RUN_JSON} to resume it; choose another folder."
             )
 
 
@@ -72,3 +74,19 @@ def new_folder(algorithm: str, environment: str) -> Path:
     while folder.exists():
         folder, i = Path("runs") / f"{stem}-{i}", i + 1
     return folder
+
+
+EVALUATION_FILE = "evaluation.json"
+MAX_EVALUATION_BYTES = 16 * reading.MIB
+"""Largest size in bytes."""
+
+
+def read_evaluation(folder: Path) -> dict[str, Any] | None:
+    """The contents; None if there is no such file or it is damaged."""
+    try:
+        found = from_json(
+            reading.parse_json(reading.read_bytes(folder / EVALUATION_FILE, MAX_EVALUATION_BYTES), MAX_FLOAT32)
+        )
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -18,7 +18,7 @@ from shoal.system import notices
 from shoal.system.files import make_folder, writing
 from shoal.system.notices import Warn
 
-FILE = ".lock"
+LOCK_FILE = ".lock"
 
 _NOT_FOLLOWING = getattr(os, "O_NOFOLLOW", 0)
 """Fail if the lock file is a symbolic link: its target could be any file."""
@@ -37,7 +37,7 @@ class Lock:
         Raises:
             FolderError: the folder or its lock file was deleted, moved or replaced.
         """
-        if not _same(self.handle, self.folder / FILE):
+        if not _same(self.handle, self.folder / LOCK_FILE):
             raise FolderError(
                 f"The run's folder {str(self.folder)!r} was deleted, moved or replaced during training, so training "
                 f"stops and writes nothing more."
@@ -81,9 +81,9 @@ def hold(folder: Path, warn: Warn = notices.warn) -> Iterator[Lock]:
     try:
         yield lock
     finally:
-        if made and _same(lock.handle, folder / FILE) and [path.name for path in folder.iterdir()] == [FILE]:
+        if made and _same(lock.handle, folder / LOCK_FILE) and [path.name for path in folder.iterdir()] == [LOCK_FILE]:
             with contextlib.suppress(OSError):
-                (folder / FILE).unlink()
+                (folder / LOCK_FILE).unlink()
                 for path in made:
                     path.rmdir()
         lock.release()
@@ -92,15 +92,15 @@ def hold(folder: Path, warn: Warn = notices.warn) -> Iterator[Lock]:
 def _locked(folder: Path, warn: Warn) -> int:
     while True:
         make_folder(folder)
-        with writing(f"{folder / FILE}"):
-            handle = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | _NOT_FOLLOWING, 0o666)
+        with writing(f"{folder / LOCK_FILE}"):
+            handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | _NOT_FOLLOWING, 0o666)
         try:
             if not _try_to_lock(handle):
                 os.close(handle)
                 raise FolderTakenError(f"Another process is training in {str(folder)!r}; only one can at a time.")
         except OSError as error:
             warn(f"{str(folder)!r} cannot be locked ({error.strerror}); do not start a second process in this folder.")
-        if _same(handle, folder / FILE):
+        if _same(handle, folder / LOCK_FILE):
             return handle
         os.close(handle)  # the previous holder removed the file meanwhile
 

@@ -5,9 +5,9 @@ infinities are written as strings (:mod:`shoal.system.files`). :meth:`Log.write`
 loses at most one row; TensorBoard events may lag behind by ten seconds.
 
 A row is one JSON object per line with an ascending ``step``. Other lines and rows out of order are left out, and values
-above :data:`~shoal.statistics.scores.MAX_FLOAT32` are None. Every
-checkpoint holds a copy of the newest rows (all of them, unless they exceed :data:`~shoal.storage.log.KEPT`) under its
-checksum; where the copy and the file differ, the copy is used.
+above :data:`~shoal.statistics.scores.MAX_FLOAT32` are None. Every checkpoint holds a copy of the newest rows (all of
+them, unless they exceed :data:`MAX_KEPT_BYTES`) under its checksum; where the copy and the file differ, the copy is
+used.
 """
 
 import bisect
@@ -28,7 +28,7 @@ from shoal.system.notices import Warn
 # The rows of ``metrics.jsonl``: tolerant reading of a damaged file, and repair from a checkpoint's copy.
 
 
-LONGEST = 2**26
+MAX_LINE_BYTES = 2**26
 """Largest length of a line in bytes; the row of a thousand seeds has about 10⁶."""
 
 
@@ -64,15 +64,15 @@ def read_rows(path: Path) -> LogRows:
 
     A last line without a line break is incomplete and not counted as dropped.
     """
-    return parse(_lines(path))
+    return parse_row(_lines(path))
 
 
 def unpack(data: bytes) -> list[LogRow]:
     """The rows of intact text."""
-    return parse([line + b"\n" for line in data.split(b"\n")[:-1]]).rows
+    return parse_row([line + b"\n" for line in data.split(b"\n")[:-1]]).rows
 
 
-def parse(lines: Iterable[bytes]) -> LogRows:
+def parse_row(lines: Iterable[bytes]) -> LogRows:
     """The rows of lines; lines without a line break are left out."""
     found, damaged = [], 0
     for line in lines:
@@ -112,7 +112,7 @@ def _ascending(rows: list[LogRow]) -> list[LogRow]:
 
 
 def _row(line: bytes) -> LogRow | None:
-    if len(line) > LONGEST:
+    if len(line) > MAX_LINE_BYTES:
         return None
     try:
         values = from_json(json.loads(line.decode(), parse_float=_float, parse_int=_int))
@@ -134,13 +134,13 @@ def _int(text: str) -> int | None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, truncated after :data:`LONGEST` bytes; empty if it is not a regular file."""
+    """The lines of a file, truncated after :data:`MAX_LINE_BYTES` bytes; empty if it is not a regular file."""
     if not path.is_file():
         return
     with path.open("rb") as file:
-        while line := file.readline(LONGEST + 1):
-            while not line.endswith(b"\n") and len(line) > LONGEST and (more := file.readline(LONGEST)):
-                line = line[: LONGEST + 1] + more[-1:]
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            while not line.endswith(b"\n") and len(line) > MAX_LINE_BYTES and (more := file.readline(MAX_LINE_BYTES)):
+                line = line[: MAX_LINE_BYTES + 1] + more[-1:]
             yield line
 
 
@@ -151,9 +151,9 @@ def _count(number: int, what: str) -> str:
 # The log of a run.
 
 
-FILE = "metrics.jsonl"
+LOG_FILE = "metrics.jsonl"
 
-KEPT = 2**25
+MAX_KEPT_BYTES = 2**25
 """Largest number of bytes of log rows in a checkpoint, the newest ones. The default 500 rows have less than 10⁶."""
 
 
@@ -179,7 +179,7 @@ class Log:
         self._events: Events | None = None
         self._purge: int | None = None
         self._rows: deque[LogRow] = deque()
-        """The newest rows, at most :data:`KEPT` bytes."""
+        """The newest rows, at most :data:`MAX_KEPT_BYTES` bytes."""
         self._bytes = 0
         """Bytes of ``_rows``."""
         self._size = 0
@@ -200,7 +200,7 @@ class Log:
             raise InputError("Every row of the log requires an integer 'step', the environment steps per seed.")
         self.repair()  # calls the guard
         line = f"{text}\n".encode()
-        append(self.folder / FILE, line)
+        append(self.folder / LOG_FILE, line)
         self._size += len(line)
         self._hold([LogRow(plain["step"], line, plain)])
         self.count += 1
@@ -220,7 +220,7 @@ class Log:
             WriteError: the disk is full.
         """
         self.guard()
-        path = self.folder / FILE
+        path = self.folder / LOG_FILE
         if (path.stat().st_size if path.exists() else 0) != self._size:
             self._repair(read_rows(path), self.count)
 
@@ -239,18 +239,18 @@ class Log:
         self._events, self._purge = None, step + 1
         self._rows, self._bytes = deque(), 0
         self._hold(unpack(kept))
-        found = read_rows(self.folder / FILE)
+        found = read_rows(self.folder / LOG_FILE)
         self._repair(found._replace(rows=[row for row in found.rows if row.step <= step]), count)
 
     def _repair(self, found: LogRows, count: int) -> None:
-        path, merged = self.folder / FILE, merge(found, self._rows)
+        path, merged = self.folder / LOG_FILE, merge(found, self._rows)
         data = b"".join(row.line for row in merged.rows)
         if path.is_symlink() or not path.is_file() or path.stat().st_size != len(data) or path.read_bytes() != data:
             write_bytes(path, data)
-        if damage := merged.damage(FILE):
+        if damage := merged.damage(LOG_FILE):
             self.warn(damage)
         if len(merged.rows) < count:
-            self.warn(f"{count - len(merged.rows)} of {count} rows of {FILE} are missing, also in the checkpoint.")
+            self.warn(f"{count - len(merged.rows)} of {count} rows of {LOG_FILE} are missing, also in the checkpoint.")
         self._size, self.count = len(data), len(merged.rows)
         if not self._rows:
             self._hold(merged.rows)
@@ -258,7 +258,7 @@ class Log:
     def _hold(self, newest: list[LogRow]) -> None:
         self._rows.extend(row._replace(values={}) for row in newest)
         self._bytes += sum(len(row.line) for row in newest)
-        while self._bytes > KEPT:
+        while self._bytes > MAX_KEPT_BYTES:
             self._bytes -= len(self._rows.popleft().line)
 
     def close(self) -> None:
@@ -283,19 +283,19 @@ class Log:
 
     @staticmethod
     def read(folder: Path) -> list[dict[str, Any]]:
-        """The rows of a run; see :func:`read`."""
-        return read(folder)
+        """The rows of a run; see :func:`read_log`."""
+        return read_log(folder)
 
 
-def read(folder: Path, warn: Warn = notices.warn) -> list[dict[str, Any]]:
+def read_log(folder: Path, warn: Warn = notices.warn) -> list[dict[str, Any]]:
     """The rows of the run in ``folder``, by ascending step; empty if there is no log yet.
 
     Damaged lines are left out, and missing rows are taken from the newest checkpoint; ``warn`` is called with one
     sentence about that. A last line without a line break is still being written, and ignored.
     """
     folder = Path(folder)
-    kept = newest_file(folder / "checkpoints", FILE) or b""  # read before the log, which is never behind it
-    found = merge(read_rows(folder / FILE), unpack(kept))
-    if damage := found.damage(f"{FILE} of {folder.resolve().name!r}"):
+    kept = newest_file(folder / "checkpoints", LOG_FILE) or b""  # read before the log, which is never behind it
+    found = merge(read_rows(folder / LOG_FILE), unpack(kept))
+    if damage := found.damage(f"{LOG_FILE} of {folder.resolve().name!r}"):
         warn(damage)
     return [row.values for row in found.rows]

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InputError
-from shoal.security import links, reading
+from shoal.security import reading
 from shoal.storage import manifest
 from shoal.system.files import dumps, write_text
 
 SIZE = 2048
 """Rows and columns of the matrices."""
-FILE = "product_rate.json"
+SPEED_FILE = "product_rate.json"
 """In a run's folder: the rate of the machine that the run was trained on."""
 
 
@@ -46,18 +46,18 @@ def rate_of(folder: Path, hardware: Any) -> float | None:
     """
     if (known := _kept(folder, hardware)) is not None:
         return known
-    if hardware != manifest.describe()["hardware"]:
+    if hardware != manifest.describe_machine()["hardware"]:
         return None
     rate = float(f"{product_rate():.4g}")
     with contextlib.suppress(InputError):
-        path = links.own_file(folder, FILE)
+        path = reading.own_file(folder, SPEED_FILE)
         write_text(path, dumps({"hardware": hardware, "flops": rate}, "product rate", indent=1) + "\n")
     return rate
 
 
 def _kept(folder: Path, hardware: Any) -> float | None:
     try:
-        found = reading.parse(reading.read_bytes(folder / FILE, reading.MIB))
+        found = reading.parse_json(reading.read_bytes(folder / SPEED_FILE, reading.MIB))
     except (OSError, ValueError):
         return None
     if not isinstance(found, dict) or found.get("hardware") != hardware:

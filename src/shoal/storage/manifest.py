@@ -16,16 +16,16 @@ from shoal.system.extras import requirements
 from shoal.system.files import dumps, from_json, write_text
 from shoal.system.machine import cores
 
-FILE = "run.json"
-FORMAT = 9
-"""Format number that :func:`write` writes, and the only one that is read. Files of format 1 lack it."""
-MOST = 16 * reading.MIB
+RUN_JSON = "run.json"
+RUN_FORMAT = 9
+"""Format number that :func:`write_run_json` writes, and the only one that is read. Files of format 1 lack it."""
+MAX_RUN_JSON_BYTES = 16 * reading.MIB
 """Largest size in bytes of a ``run.json``."""
 _KEYS = ("format", "config", "made_with")
 _PACKAGES = ("shoal", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
-def describe(environment: str = "") -> dict[str, Any]:
+def describe_machine(environment: str = "") -> dict[str, Any]:
     """Versions, hardware and platform of this process, and the commit if Shoal runs from a checkout.
 
     Initialises JAX's devices.
@@ -50,13 +50,13 @@ def describe(environment: str = "") -> dict[str, Any]:
     }
 
 
-def write(
+def write_run_json(
     folder: Path,
     config: dict[str, Any],
     own_modules: Mapping[str, str] | None = None,
     behaviour: Mapping[str, int] | None = None,
 ) -> None:
-    """Write ``run.json`` atomically, with ``config`` (which may hold dataclasses) and :func:`describe`.
+    """Write ``run.json`` atomically, with ``config`` (which may hold dataclasses) and :func:`describe_machine`.
 
     Args:
         folder: the run's.
@@ -68,26 +68,26 @@ def write(
         InputError: a value of ``config`` has no JSON form; the message names it.
         WriteError: the disk is full, or the folder does not exist.
     """
-    made = describe(str(config.get("environment", "")))
+    made = describe_machine(str(config.get("environment", "")))
     if own_modules:
         made["own_modules"] = dict(own_modules)
     if behaviour is not None:
         made["behaviour"] = dict(behaviour)
-    entries = {"format": FORMAT, "config": config, "made_with": made}
-    write_text(Path(folder) / FILE, dumps(entries, "run", indent=2) + "\n")
+    entries = {"format": RUN_FORMAT, "config": config, "made_with": made}
+    write_text(Path(folder) / RUN_JSON, dumps(entries, "run", indent=2) + "\n")
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read_run_json(folder: Path) -> dict[str, Any]:
     """The contents of ``run.json``: ``format``, and the objects ``config`` and ``made_with``. Tuples become lists.
 
     Raises:
         InputError: there is no readable ``run.json``, its format is another, or its keys differ from these.
     """
-    where = f"{FILE} in {str(folder)!r}"
+    where = f"{RUN_JSON} in {str(folder)!r}"
     try:
-        found = from_json(reading.parse(reading.read_bytes(Path(folder) / FILE, MOST)))
+        found = from_json(reading.parse_json(reading.read_bytes(Path(folder) / RUN_JSON, MAX_RUN_JSON_BYTES)))
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"There is no {FILE} in {str(folder)!r}, so it is not the folder of a run.") from None
+        raise InputError(f"There is no {RUN_JSON} in {str(folder)!r}, so it is not the folder of a run.") from None
     except (reading.ReadingError, ValueError) as error:
         raise InputError(f"{where} {error}.") from None
     if not isinstance(found, dict):
@@ -95,9 +95,9 @@ def read(folder: Path) -> dict[str, Any]:
     version = found.get("format", 1)
     if type(version) is not int or version < 1:
         raise InputError(f"{where} has an unknown format: {shortened(version)}.")
-    if version > FORMAT:
-        raise InputError(f"{where} has format {version}, of a newer version of Shoal; this one reads {FORMAT}.")
-    if version < FORMAT:
+    if version > RUN_FORMAT:
+        raise InputError(f"{where} has format {version}, of a newer version of Shoal; this one reads {RUN_FORMAT}.")
+    if version < RUN_FORMAT:
         raise InputError(f"{where} has format {version}, of a version of Shoal before 0.2.0; train the run again.")
     for key in found:
         if key not in _KEYS:
@@ -112,9 +112,9 @@ def hardware(folder: Path) -> str:
     """The run's hardware as one line for the summary; empty if ``run.json`` does not hold it.
 
     Raises:
-        InputError: see :func:`read`.
+        InputError: see :func:`read_run_json`.
     """
-    found = read(folder)["made_with"].get("hardware")
+    found = read_run_json(folder)["made_with"].get("hardware")
     found = found if isinstance(found, dict) else {}
     devices = found.get("devices")
     names = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shoal.errors import CheckpointError
 from shoal.security import reading
-from shoal.system.files import digests, remove, sync, sync_tree
+from shoal.system.files import file_digests, remove, sync, sync_tree
 from shoal.system.notices import Warn
 
 _NAME = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
@@ -25,7 +25,7 @@ _DIGESTS = "sha256.json"
 _MOST = 16 * reading.MIB
 
 
-def found(folder: Path) -> list[tuple[int, int, Path]]:
+def committed_steps(folder: Path) -> list[tuple[int, int, Path]]:
     """(step, revision, path) of every committed step, newest first; nothing is verified."""
     paths = folder.iterdir() if folder.is_dir() else ()
     matches = [(match, path) for path in paths if (match := _NAME.fullmatch(path.name))]
@@ -53,9 +53,9 @@ def commit(folder: Path, step: int, keep: int):
             _try_to_remove(leftover)
         work.mkdir()
         yield work
-        (work / _DIGESTS).write_text(json.dumps(digests(work), indent=1), encoding="utf-8")
+        (work / _DIGESTS).write_text(json.dumps(file_digests(work), indent=1), encoding="utf-8")
         sync_tree(work)
-        before = found(folder)
+        before = committed_steps(folder)
         revision = 1 + max((revision for other, revision, _ in before if other == step), default=-1)
         work.rename(folder / (f"{step}.{revision}" if revision else f"{step}"))
         sync(folder)
@@ -80,7 +80,7 @@ def drop_after(folder: Path, step: int) -> None:
     if folder.is_symlink():
         raise CheckpointError(f"{folder} is a symbolic link, so no checkpoint is removed there.")
     try:
-        for other, _, path in found(folder):
+        for other, _, path in committed_steps(folder):
             if other > step:
                 _drop(path)
     except OSError as error:
@@ -92,12 +92,12 @@ def newest_file(folder: Path, name: str, step: int | None = None) -> bytes | Non
 
     No other file is verified, so the time does not depend on the size of the step.
     """
-    for other, _, path in found(folder):
+    for other, _, path in committed_steps(folder):
         if step not in (None, other):
             continue
         try:
             data = reading.read_bytes(path / name)
-            if reading.parse(reading.read_bytes(path / _DIGESTS))[name] == hashlib.sha256(data).hexdigest():
+            if reading.parse_json(reading.read_bytes(path / _DIGESTS))[name] == hashlib.sha256(data).hexdigest():
                 return data
         except (OSError, ValueError, LookupError, TypeError):  # removed meanwhile, damaged, or without such a file
             continue
@@ -110,10 +110,10 @@ def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
     Raises:
         CheckpointError: there is none.
     """
-    candidates = [(other, path) for other, _, path in found(folder) if step in (None, other)]
+    candidates = [(other, path) for other, _, path in committed_steps(folder) if step in (None, other)]
     for other, path in candidates:
         try:
-            if reading.parse(reading.read_bytes(path / _DIGESTS, _MOST)) == digests(path, but=_DIGESTS):
+            if reading.parse_json(reading.read_bytes(path / _DIGESTS, _MOST)) == file_digests(path, but=_DIGESTS):
                 return path
         except (OSError, ValueError):  # a missing file, or text that is not JSON
             pass

@@ -14,7 +14,7 @@ from shoal.studies.combinations import axes_of
 from shoal.studies.entries import label
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
-from shoal.studies.stale import MARK, sentences, stale
+from shoal.studies.state import STALE_MARK, stale_records, stale_sentences
 from shoal.studies.study_file import Primary, StudyFile, command_in_folder
 from shoal.studies.summaries import STATISTICS, interval_of, primary_of, primary_text, unit_of
 from shoal.studies.tables import MISSING, Rows
@@ -76,12 +76,12 @@ def rows_of(again: Again, records: Mapping[str, Record]) -> Rows:
         again: the first records.
         records: the new ones by the names of ``again.new``.
     """
-    primary, old = primary_of(again.study), stale(again.cells, again.before)
+    primary, old = primary_of(again.study), stale_records(again.cells, again.before)
     several = [axis for axis, known in axes_of([cell.values for cell in again.cells]).items() if len(known) > 1]
     rows = []
     for first, cell in zip(again.cells, again.new, strict=True):
         before, now = again.before.get(first.name), records.get(cell.name)
-        mark = f" {MARK}" if first.name in old else ""
+        mark = f" {STALE_MARK}" if first.name in old else ""
         rows.append(
             {axis: label(first.values[axis]) for axis in several or ["algorithm"]}
             | {"before": _text(before, primary) + mark, "again": _text(now, primary)}
@@ -129,7 +129,7 @@ def again_page(again: Again, records: Mapping[str, Record]) -> str:
         f"**Primary metric:** {primary_text(primary_of(study))}" + (f" [{brackets}]." if brackets else "."),
         f"{where}`shoal study {word} --again --seed {again.seed}` trains every run with the seeds from "
         f"{number_text(again.seed)} on and evaluates it in other episodes.",
-        *(f"**{sentence} Its values before are marked {MARK}.**" for sentence in _stale(again)),
+        *(f"**{sentence} Its values before are marked {STALE_MARK}.**" for sentence in _stale(again)),
         markdown_table(rows),
         f"{decided.count('agree')} of {len(decided)} runs with several seeds agree: the interval of the difference "
         f"contains 0. Of exact 95% intervals one in twenty does not although nothing has changed; with 2 to 4 seeds "
@@ -139,7 +139,7 @@ def again_page(again: Again, records: Mapping[str, Record]) -> str:
 
 
 def _stale(again: Again) -> list[str]:
-    return sentences(stale(again.cells, again.before), again.cells)
+    return stale_sentences(stale_records(again.cells, again.before), again.cells)
 
 
 def write_again_page(again: Again, records: Mapping[str, Record], root: Path) -> Path:

@@ -21,9 +21,9 @@ from shoal.security import reading
 from shoal.storage import lock
 from shoal.system.files import from_json, write_bytes, write_text
 
-FILE = "records.jsonl.xz"
+ARCHIVE_FILE = "records.jsonl.xz"
 """Name of the archive in the folder of a study's records."""
-MAX_BYTES = 2**26
+MAX_RECORD_BYTES = 2**26
 """Largest size in bytes of a record, and of an archive as it is stored."""
 MAX_ARCHIVE = 2**30
 """Largest size in bytes of an archive's text."""
@@ -75,7 +75,7 @@ def stored(folder: Path) -> dict[str, Stored]:
         InputError: the archive cannot be decompressed, or a line of it has no name.
     """
     files = {path.stem: Stored(path.stem, path) for path in _files(folder)}  # before the archive: see gather
-    lines = archived(folder / FILE)
+    lines = archived(folder / ARCHIVE_FILE)
     own = {name: one for name, one in files.items() if name not in lines or one.path.exists()}
     return dict(sorted((lines | own).items()))
 
@@ -107,7 +107,7 @@ def parsed(path: Path) -> Any:
         InputError: there is no such file, or it is damaged.
     """
     try:
-        return from_json(_parsed(reading.read_bytes(path, MAX_BYTES), str(path)))
+        return from_json(_parsed(reading.read_bytes(path, MAX_RECORD_BYTES), str(path)))
     except FileNotFoundError:
         raise InputError(f"There is no record {path}.") from None
     except reading.ReadingError as error:
@@ -135,14 +135,14 @@ def gather(folder: Path) -> int:
         for path in _files(folder):
             with contextlib.suppress(InputError, FileNotFoundError, reading.ReadingError):
                 before[path] = path.stat()
-                record = _parsed(reading.read_bytes(path, MAX_BYTES), str(path))
+                record = _parsed(reading.read_bytes(path, MAX_RECORD_BYTES), str(path))
                 line = _line(path.stem, record) if isinstance(record, dict) and "format" in record else b""
                 if _NAME.match(line):
                     found[path.stem] = line
         replaced = {_digest(name) for name in found}
-        kept = {name: line for name, line in _lines(folder / FILE).items() if _digest(name) not in replaced}
+        kept = {name: line for name, line in _lines(folder / ARCHIVE_FILE).items() if _digest(name) not in replaced}
         if found:
-            _write(folder / FILE, kept | found)
+            _write(folder / ARCHIVE_FILE, kept | found)
         for path in (path for path in before if path.stem in found):
             with contextlib.suppress(OSError):
                 now = path.stat()
@@ -161,16 +161,16 @@ def extract(folder: Path) -> int:
         InputError: the archive is damaged, or another process gathers or extracts the records.
         WriteError: a file cannot be written.
     """
-    if not (folder / FILE).exists():
+    if not (folder / ARCHIVE_FILE).exists():
         return 0
     with _alone(folder):
         own = {_digest(path.stem) for path in _files(folder)}
-        lines = {name: line for name, line in _lines(folder / FILE).items() if _digest(name) not in own}
+        lines = {name: line for name, line in _lines(folder / ARCHIVE_FILE).items() if _digest(name) not in own}
         for name, line in lines.items():
-            record = _parsed(line, f"{folder / FILE} ({name})")
+            record = _parsed(line, f"{folder / ARCHIVE_FILE} ({name})")
             record.pop("name")
             write_text(folder / f"{name}.json", json_text(record) + "\n")
-        (folder / FILE).unlink()
+        (folder / ARCHIVE_FILE).unlink()
     return len(lines)
 
 
@@ -203,7 +203,7 @@ def _locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             with contextlib.suppress(OSError):
-                (folder / lock.FILE).unlink()
+                (folder / lock.LOCK_FILE).unlink()
 
 
 @contextmanager
@@ -233,7 +233,7 @@ def _write(path: Path, lines: Mapping[str, bytes]) -> None:
 def _lines(path: Path) -> dict[str, bytes]:
     """The lines of an archive by name; none if there is no archive."""
     try:
-        data = reading.read_bytes(path, MAX_BYTES)
+        data = reading.read_bytes(path, MAX_RECORD_BYTES)
     except FileNotFoundError:
         return {}
     except reading.ReadingError as error:
@@ -267,6 +267,6 @@ def _decompressed(data: bytes, path: Path) -> bytes:
 
 def _parsed(data: bytes, where: str) -> Any:
     try:
-        return reading.parse(data)
+        return reading.parse_json(data)
     except reading.ReadingError as error:
         raise InputError(f"The record {where} {error}.") from None

@@ -16,10 +16,20 @@ from shoal.studies.combinations import axes_of, matches
 from shoal.studies.entries import label
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
-from shoal.studies.stale import MARK, sentences, stale
+from shoal.studies.state import STALE_MARK, stale_records, stale_sentences
 from shoal.studies.study_file import Level, Reference, StudyFile, Table
 from shoal.studies.summaries import primary_text, unit_of
-from shoal.studies.tables import MISSING, Place, Rows, Section, column_head, entries_of, place, tables_of, value_text
+from shoal.studies.tables import (
+    MISSING,
+    Place,
+    Rows,
+    Section,
+    column_head,
+    entries_of,
+    mean_text,
+    tables_of,
+    values_of_axes,
+)
 from shoal.studies.user_modules import changed_modules
 from shoal.system.files import to_json
 
@@ -69,7 +79,9 @@ def differing_flags(study: StudyFile, cells: Sequence[Cell], records: Mapping[st
             for each in line.values():
                 for cell in each:
                     name = " ".join(label(cell.values[axis]) for axis in entries.rows)
-                    compared.setdefault(place(cell, (*entries.columns, *entries.over)), []).append((name, cell))
+                    compared.setdefault(values_of_axes(cell, (*entries.columns, *entries.over)), []).append(
+                        (name, cell)
+                    )
         for rows in compared.values():
             where = column_head(rows[0][1], (*entries.columns, *entries.over))
             for flag in dict.fromkeys(flag for _, cell in rows for flag in flags[cell.name]):
@@ -144,7 +156,7 @@ class Contents(NamedTuple):
     changes: tuple[str, ...]
     """A sentence for each of the user's modules that has changed since runs were recorded."""
     stale: tuple[str, ...]
-    """A sentence for each reason why records are stale (:mod:`shoal.studies.stale`)."""
+    """A sentence for each reason why records are stale (:mod:`shoal.studies.state`)."""
     tables: tuple[Section, ...]
     differing: Rows
     """The flags that differ between compared rows beyond the axes (:mod:`shoal.studies.contents`); may be empty."""
@@ -171,7 +183,7 @@ def contents_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, R
         _mixture("commits", [commit_text(record) for record in made]),
         _mixture("machines", [record.machine for record in made]),
     )
-    old = stale(cells, records)
+    old = stale_records(cells, records)
     marked = frozenset(old)
     return Contents(
         primary=primary_text(study.primary) if study.primary else "",
@@ -228,17 +240,17 @@ def _references(references: Sequence[Reference], cells: Sequence[Cell], records:
                 {axis: label(cell.values[axis]) for axis in several or ["algorithm"]}
                 | {"metric": f"{reference.metric}{', in per cent' if unit == 100.0 else ''}"}
                 | {"published": estimate_text(scaled(published, unit))}
-                | {"here": value_text(record, reference.metric)}
+                | {"here": mean_text(record, reference.metric)}
                 | {"source": reference.source}
             )
     return rows
 
 
 def _stale(old: Mapping[str, str], cells: Sequence[Cell]) -> tuple[str, ...]:
-    said = sentences(old, cells)
+    said = stale_sentences(old, cells)
     if not said:
         return ()
-    return (*said, f"Their values are marked {MARK}. The option --again of shoal study measures all runs again.")
+    return (*said, f"Their values are marked {STALE_MARK}. The option --again of shoal study measures all runs again.")
 
 
 def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collection[str]) -> Rows:
@@ -249,7 +261,7 @@ def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collecti
             rows.append(row | {"steps per seed": MISSING, "score of each seed": MISSING, "training": MISSING})
             continue
         seeds = ", ".join(number_text(float(f"{x:.4g}")) for x in np.mean(record.scores, 1))
-        seeds += f" {MARK}" if cell.name in marked else ""
+        seeds += f" {STALE_MARK}" if cell.name in marked else ""
         steps, seconds = number_text(record.evaluation["step"]), duration_text(record.seconds["training"])
         rows.append(row | {"steps per seed": steps, "score of each seed": seeds, "training": seconds})
     return rows

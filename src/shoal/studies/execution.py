@@ -15,7 +15,7 @@ from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.machine_speed import product_rate
 from shoal.studies.entries import Value
 from shoal.studies.plan import Cell
-from shoal.studies.record import Record, rounded
+from shoal.studies.record import Record, rounded_numbers
 from shoal.studies.user_modules import module_digests
 from shoal.system import notices
 from shoal.training import selection
@@ -54,7 +54,7 @@ def run_cell(cell: Cell, progress: bool = True) -> Record:
 
 
 def _trained(cell: Cell, progress: bool) -> Run:
-    if not (cell.folder / manifest.FILE).exists():
+    if not (cell.folder / manifest.RUN_JSON).exists():
         return api.train(
             cell.algorithm,
             cell.environment,
@@ -64,7 +64,7 @@ def _trained(cell: Cell, progress: bool) -> Run:
             **cell.flags,
             eval_episodes=0,
         )
-    if difference := cell.difference(manifest.read(cell.folder)["config"]):
+    if difference := cell.difference(manifest.read_run_json(cell.folder)["config"]):
         raise InputError(f"{cell.folder} contains another run ({difference}); move or delete that folder.")
     # The study file names the same algorithm and environment as the folder, so the user has requested their import.
     own = bool(algorithms.own(cell.algorithm))
@@ -81,14 +81,14 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
         best: that of the best policies, if there are any.
         seconds: wall time of everything that this process did for the cell.
     """
-    config, made = manifest.read(run.folder)["config"], manifest.read(run.folder)["made_with"]
-    rows = log.read(run.folder)
+    config, made = manifest.read_run_json(run.folder)["config"], manifest.read_run_json(run.folder)["made_with"]
+    rows = log.read_log(run.folder)
     training = rows[-1]["seconds"] if rows else 0.0
     here = 0.0 if run.untouched else training  # a resumed run has trained some of it before
     commit: str | None = made["commit"]
     now = behaviour.versions(config["algorithm"], config["environment"], config["settings"] | config["config"])
-    same_machine = made["hardware"] == manifest.describe()["hardware"]
-    rate = rounded(product_rate() / 1e9) if same_machine else None
+    same_machine = made["hardware"] == manifest.describe_machine()["hardware"]
+    rate = rounded_numbers(product_rate() / 1e9) if same_machine else None
     protocol = cell.evaluation
     columns = {"score": "return"} | {name: name for name in cell.curves if not rows or name in rows[-1]}
     if absent := [name for name in cell.curves if name not in columns]:
@@ -106,8 +106,8 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
         changed=bool(commit) and commit.endswith("+"),
         platform=made["platform"],
         hardware=made["hardware"] | {"product_gflops": rate},
-        seconds={"training": rounded(training), "other": rounded(max(0.0, seconds - here))},
-        curve=curve(rows, columns, run.settings.seeds),
+        seconds={"training": rounded_numbers(training), "other": rounded_numbers(max(0.0, seconds - here))},
+        curve=learning_curve(rows, columns, run.settings.seeds),
         evaluation=evaluation,
         evaluations=evaluations(rows, run.settings.seeds),
         sources=module_digests(cell, imported=True),
@@ -116,8 +116,8 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
 
 
 def _episodes(found: Evaluation) -> dict[str, Any]:
-    metrics = {name: rounded(values) for name, values in found.metrics.items()}
-    return {"scores": rounded(found.scores), "lengths": rounded(found.lengths), "metrics": metrics}
+    metrics = {name: rounded_numbers(values) for name, values in found.metrics.items()}
+    return {"scores": rounded_numbers(found.scores), "lengths": rounded_numbers(found.lengths), "metrics": metrics}
 
 
 def listed(value: Value) -> Any:
@@ -125,7 +125,7 @@ def listed(value: Value) -> Any:
     return [listed(one) for one in value] if isinstance(value, tuple) else value
 
 
-def curve(rows: list[dict[str, Any]], columns: Mapping[str, str], seeds: int) -> dict[str, list]:
+def learning_curve(rows: list[dict[str, Any]], columns: Mapping[str, str], seeds: int) -> dict[str, list]:
     """At most :data:`POINTS` points: the means of consecutive rows of the log, at the step of the last of them.
 
     Args:
@@ -137,7 +137,7 @@ def curve(rows: list[dict[str, Any]], columns: Mapping[str, str], seeds: int) ->
     found: dict[str, list] = {"step": [rows[group[-1]]["step"] for group in groups]}
     for name, column in columns.items():
         values = np.array([row[column] for row in rows], np.float64).reshape(len(rows), seeds)
-        found[name] = rounded(np.array([_known_mean(values[group]) for group in groups]))
+        found[name] = rounded_numbers(np.array([_known_mean(values[group]) for group in groups]))
     return found
 
 
@@ -159,5 +159,5 @@ def evaluations(rows: list[dict[str, Any]], seeds: int) -> dict[str, list]:
         values = np.array([row.get(name, [None] * seeds) for row in evaluated], np.float64).reshape(
             len(evaluated), seeds
         )
-        found["score" if name == "greedy/return" else name.removeprefix("greedy/")] = rounded(values)
+        found["score" if name == "greedy/return" else name.removeprefix("greedy/")] = rounded_numbers(values)
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import algorithms
-from shoal.bounds import check
+from shoal.bounds import check_bounds
 from shoal.config.resolve import SIZES, Layer, Merged, merged
 from shoal.environments import registry
 from shoal.environments.names import check_name
@@ -249,7 +249,7 @@ def cell_of(
     try:
         values = cell.merged()
         values.settings.check()
-        check(values.config)
+        check_bounds(values.config)
     except InputError as error:
         raise study.error(f"{cell.title}: {error}") from None
     name = f"{readable_name(one.values)}-{config_digest(algorithm, environment, env, values, known)}"
@@ -283,7 +283,7 @@ def checked_flag(study: StudyFile, one: Combination, flag: str, value: Any, modu
     try:
         check_names([flag], *configs)
         for config in configs:
-            check(override(config, {flag: given}))
+            check_bounds(override(config, {flag: given}))
     except InputError as error:
         named = (*study.grid.get("algorithm", ()), *(part.get("algorithm") for part in study.variants.values()))
         has = [] if flag in flags_of(module.Config()) else _with(flag, named)

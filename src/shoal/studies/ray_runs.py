@@ -116,7 +116,7 @@ def without_preallocation() -> Iterator[None]:
 
 
 @contextmanager
-def joined(cluster: Cluster) -> Iterator[Any]:
+def joined_cluster(cluster: Cluster) -> Iterator[Any]:
     """Join the cluster, or start a local one that ends with the block; yields the module ``ray``.
 
     A connection that this process already has is used and kept.
@@ -144,8 +144,10 @@ def share(cluster: Cluster, nodes: list[dict[str, Any]]) -> tuple[int, float]:
     gpus, alive = cluster.gpus_per_run, _alive(nodes)
     cpus = cluster.cpus_per_run or 1
     if not (fitting := [node for node in alive if _fits(node, cpus, gpus)]):
-        each = ", ".join(sorted({text(int(cpus), gpus) for cpus, gpus in alive})) or "nothing"
-        raise InputError(f"A run requires {text(cpus, gpus)}, but no node of the cluster has that; they have {each}.")
+        each = ", ".join(sorted({resources_text(int(cpus), gpus) for cpus, gpus in alive})) or "nothing"
+        raise InputError(
+            f"A run requires {resources_text(cpus, gpus)}, but no node of the cluster has that; they have {each}."
+        )
     if cluster.cpus_per_run is None:
         cpus = min(int(cpus * gpus / has) if gpus else int(cpus) for cpus, has in fitting)
     return max(1, cpus), gpus
@@ -165,7 +167,7 @@ def _fits(node: tuple[float, float], cpus: int, gpus: float) -> bool:
     return node[0] >= cpus and node[1] >= gpus
 
 
-def text(cpus: int, gpus: float) -> str:
+def resources_text(cpus: int, gpus: float) -> str:
     """For example ``8 CPUs and 1 GPU``."""
     words = f"{cpus} CPU{'s' * (cpus != 1)}"
     return f"{words} and {gpus:g} GPU{'s' * (gpus != 1)}" if gpus else words
@@ -214,7 +216,7 @@ class Outcome(NamedTuple):
     """Lines that the run printed: warnings."""
 
 
-def run(cell: Cell, place: Place) -> Iterator[str | Outcome]:
+def run_on_cluster(cell: Cell, place: Place) -> Iterator[str | Outcome]:
     """Yield the name of this machine, and the outcome once the run has ended."""
     yield socket.gethostname()
     yield _outcome(cell, place)
@@ -333,10 +335,10 @@ def outcomes(
     if not cells:
         return
     stop = Stop(lambda _: notices.warn("Stopping; active runs are saved. Press Ctrl-C again to stop without waiting."))
-    with joined(cluster) as ray:
+    with joined_cluster(cluster) as ray:
         cpus, gpus = share(cluster, ray.nodes())
         if progress:
-            notices.warn(f"{len(cells)} runs on Ray, each with {text(cpus, gpus)}.")
+            notices.warn(f"{len(cells)} runs on Ray, each with {resources_text(cpus, gpus)}.")
         runs = _Runs(ray, cpus, gpus, total, progress)
         try:
             with stop.listening():
@@ -357,7 +359,7 @@ class _Runs:
         # max_calls: a new process for each run, so that memory and compiled programs of the one before are freed.
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0, "max_calls": 1}
         variable = {"env_vars": {isolation.SAFE_PATH: "1"} | variables(cpus, gpus)}
-        self.remote = ray.remote(**options, scheduling_strategy="SPREAD", runtime_env=variable)(run)
+        self.remote = ray.remote(**options, scheduling_strategy="SPREAD", runtime_env=variable)(run_on_cluster)
         paths = [str(Path(path).absolute()) for path in sys.path]
         self.place = ray.put(Place(shoal.__version__, paths, str(Path.cwd()), gpus))
         self.tasks: dict[Any, Task] = {}
@@ -446,7 +448,10 @@ class _Runs:
             self.cancel()
             self.tasks.clear()
             for task in tasks:
-                yield task.cell, InputError(f"no node of the cluster has {text(self.cpus, self.gpus)} any more.")
+                yield (
+                    task.cell,
+                    InputError(f"no node of the cluster has {resources_text(self.cpus, self.gpus)} any more."),
+                )
 
     def _say(self, line: str) -> None:
         if self.progress:

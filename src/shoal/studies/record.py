@@ -84,7 +84,7 @@ def checked(found: Any, known: int, names: Collection[str]) -> dict[str, Any]:
     check_hardware(found["hardware"])
     check_keys("seconds", found["seconds"], ("training", "other"))
     for name, value in found["seconds"].items():
-        check_number(f"seconds.{name}", value)
+        check_record_number(f"seconds.{name}", value)
     seeds = found["run"]["settings"].get("seeds")
     _check_evaluation(found["evaluation"], seeds)
     _check_curves("curve", found["curve"], seeds)
@@ -109,12 +109,12 @@ def check_hardware(found: Mapping[str, Any]) -> None:
     check_kind("hardware.processor", found["processor"], str)
     for name in ("cores", "memory_gib", "product_gflops"):
         if found[name] is not None:
-            check_number(f"hardware.{name}", found[name])
+            check_record_number(f"hardware.{name}", found[name])
     for one in check_list("hardware.devices", found["devices"]):
         check_kind("a device", one, dict)
         check_keys("hardware.devices", one, ("platform", "kind", "count"))
         check_kind("a device's kind", one["kind"], str)
-        check_number("a device's count", one["count"])
+        check_record_number("a device's count", one["count"])
 
 
 def _check_evaluation(found: Mapping[str, Any], seeds: Any) -> None:
@@ -159,7 +159,7 @@ def check_kind(name: str, value: Any, kind: Any) -> None:
         raise InputError(f"{name} cannot be {shortened(value)}.")
 
 
-def check_number(name: str, value: Any) -> None:
+def check_record_number(name: str, value: Any) -> None:
     """Check that a value is a finite number of single precision."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_FLOAT32:
         raise InputError(f"{name} must be a number, not {shortened(value)}.")
@@ -181,13 +181,13 @@ def _check_array(name: str, values: Any, rows: Any, columns: Any, unknowns: bool
         for value in one:
             known = type(value) in (int, float) and abs(value) <= MAX_FLOAT32
             if not known and not (unknowns and value is None):
-                check_number(name, value)
+                check_record_number(name, value)
 
 
 # Records.
 
 
-FORMAT = 4
+RECORD_FORMAT = 4
 """Format number of records, the only one that is read."""
 DIGITS = 6
 
@@ -259,38 +259,38 @@ class Record:
         return f"{self.hardware['processor']}, {self.hardware['cores']} cores; devices: {devices}"
 
 
-def write(path: Path, record: Record) -> None:
+def write_record(path: Path, record: Record) -> None:
     """Write a record atomically; its folder is created if needed. The same record gives the same bytes.
 
     Raises:
         InputError: a value has no JSON form.
         WriteError: the disk is full, or the folder cannot be created.
     """
-    found = {"format": FORMAT} | {each.name: getattr(record, each.name) for each in fields(record)}
+    found = {"format": RECORD_FORMAT} | {each.name: getattr(record, each.name) for each in fields(record)}
     make_folder(path.parent)
     write_text(path, json_text(to_json(found, "record")) + "\n")
 
 
-def rounded(values: Any) -> Any:
+def rounded_numbers(values: Any) -> Any:
     """Numbers in nested lists or arrays, rounded to :data:`DIGITS` significant digits; None where not finite."""
     if isinstance(values, np.ndarray | list | tuple):
-        return [rounded(one) for one in (values.tolist() if isinstance(values, np.ndarray) else values)]
+        return [rounded_numbers(one) for one in (values.tolist() if isinstance(values, np.ndarray) else values)]
     if values is None or not math.isfinite(values):
         return None
     number = float(f"{values:.{DIGITS}g}")
     return int(number) if number.is_integer() and abs(number) < 10**DIGITS else number
 
 
-def read(path: Path) -> Record:
+def read_record(path: Path) -> Record:
     """Read and validate a record that has a file of its own.
 
     Raises:
         InputError: there is none, it is damaged, of another program, or of a newer Shoal.
     """
-    return opened(Stored(path.stem, path))
+    return opened_record(Stored(path.stem, path))
 
 
-def opened(one: Stored) -> Record:
+def opened_record(one: Stored) -> Record:
     """Read and validate a record, which may be in an archive.
 
     Raises:
@@ -298,17 +298,17 @@ def opened(one: Stored) -> Record:
     """
     found = one.contents()
     try:
-        return Record(**checked(found, FORMAT, [each.name for each in fields(Record)]))
+        return Record(**checked(found, RECORD_FORMAT, [each.name for each in fields(Record)]))
     except InputError as error:
         raise InputError(f"{one.where} is not a record of a run: {error}") from None
 
 
-def readable(folder: Path) -> list[Record]:
+def readable_records(folder: Path) -> list[Record]:
     """All records of runs in a study's folder, in the order of their names; damaged ones and those of tuning are left
     out."""
     found = []
     with contextlib.suppress(InputError):
         for one in stored(folder).values():
             with contextlib.suppress(InputError):
-                found.append(opened(one))
+                found.append(opened_record(one))
     return found

@@ -17,8 +17,7 @@ from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Mixture, con
 from shoal.studies.exchange import to_marl_eval
 from shoal.studies.plan import Cell, plan
 from shoal.studies.record import Record
-from shoal.studies.stale import former
-from shoal.studies.state import recorded, records_folder
+from shoal.studies.state import former_records, records_folder, records_of_cells
 from shoal.studies.study_file import StudyFile, command_in_folder, read_study, study_path
 from shoal.studies.tables import Section
 from shoal.studies.tuning import page as tuning_page
@@ -136,7 +135,7 @@ def results(
 ) -> Path:
     """Write the page of a study's results, only from its file and its records; returns the page's path.
 
-    Values of stale records (:mod:`shoal.studies.stale`) are marked, and replace those of runs that have no other.
+    Values of stale records (:mod:`shoal.studies.state`) are marked, and replace those of runs that have no other.
 
     Figures are written to the page's folder.
 
@@ -158,13 +157,13 @@ def results(
     where = records_folder(described, records)
     cells = plan(described, Path(), winner(described, where))
     default = where.parent.parent / "results" / f"{described.name}.md"
-    path, held = written_to(default if output is None else output, default), recorded(where, cells)
+    path, held = written_to(default if output is None else output, default), records_of_cells(where, cells)
     if marl_eval is not None:
         if not held:
             raise described.error("no run is recorded, so no file can be written for marl-eval.")
         make_folder(Path(marl_eval).parent)
         marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
-    held |= former(where, cells, held)
+    held |= former_records(where, cells, held)
     write_text(path, markdown_page(described, cells, held, draw_figures(described, cells, held, path.parent)))
     tuning_page.write_tuning_page(described, where, path)
     return path

@@ -1,41 +1,52 @@
-"""Executes the missing runs of a study: one after the other in this process, or on a Ray cluster."""
+"""Executes the missing runs of a study: one after the other in this process, or on a Ray cluster.
+
+The runs are checked with their environments before the first one starts.
+"""
 
 import gc
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
-from shoal.errors import FULL, GameError, InputError, NonFiniteError
+from shoal import algorithms
+from shoal.bounds import check_bounds
+from shoal.environments import registry
+from shoal.errors import FULL, GameError, InputError, NonFiniteError, unknown
 from shoal.plots.texts import markdown_table
+from shoal.runs.build import check_build, wrapped_environment
 from shoal.storage import manifest
 from shoal.studies import archive, execution, ray_runs
 from shoal.studies.again import Again, records_root, rows_of, with_seed
 from shoal.studies.again import write_again_page as write_again
-from shoal.studies.building import check_built
-from shoal.studies.combinations import selected
+from shoal.studies.combinations import matches, selected
 from shoal.studies.plan import Cell, plan
 from shoal.studies.ray_runs import Cluster, check_cells, cluster_of, without_preallocation
-from shoal.studies.record import Record, write
-from shoal.studies.stale import former, sentences, stale
+from shoal.studies.record import Record, write_record
 from shoal.studies.state import (
     State,
-    estimate,
+    estimate_seconds,
+    former_records,
     record_path,
-    recorded,
     records_folder,
+    records_of_cells,
     speeds,
+    stale_records,
+    stale_sentences,
     state_of,
     time_text,
 )
-from shoal.studies.study_file import StudyFile, read_study, study_path
+from shoal.studies.study_file import TRAINING, StudyFile, read_study, study_path
 from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import Changed, changed_modules, check_imports, permit_imports
 from shoal.system import notices
+from shoal.training import checks, sharding
+from shoal.types import AnyEnvironment, EnvSpec
 
 OUT = Path("runs/studies")
 """Default folder of the run folders of all studies."""
@@ -148,33 +159,33 @@ def study(
     every = plan(described, Path(out), tuned)
     chosen = selected(described, [cell.values for cell in every], _tuples(only or {}))
     cells = [every[i] for i in chosen]
-    held, roots, measured_again = recorded(where, cells), [where.parent], None
+    held, roots, measured_again = records_of_cells(where, cells), [where.parent], None
     if again is not None:
         first, others = described, with_seed(described, cells, again)
-        before = recorded(where, every, _silent)  # of all runs: the page also has those that are not selected
-        before |= former(where, every, before)
+        before = records_of_cells(where, every, _silent)  # of all runs: the page also has those that are not selected
+        before |= former_records(where, every, before)
         measured_again = Again(first, again, every, before, plan(others, Path(out), tuned))
         described, cells = others, [measured_again.new[i] for i in chosen]
         where = records_folder(others, records_root(first, records))
-        held = recorded(where, cells)
+        held = records_of_cells(where, cells)
         roots.append(where.parent)
     missing = [cell for cell in cells if cell.name not in held]
     if cluster:
         check_cells(described, missing)
     with without_preallocation() if cluster else nullcontext():
         check_built(described, missing)
-        hardware = manifest.describe()["hardware"]
+        hardware = manifest.describe_machine()["hardware"]
     changes = changed_modules(cells, held)
     altered = {name for change in changes for name in change.runs}
-    old = stale(cells, held)
+    old = stale_records(cells, held)
     states = [state_of(cell, held.get(cell.name), cell.name in altered, cell.name in old) for cell in cells]
     measured = [one for root in roots for one in speeds(root, hardware)]
-    report = StudyReport(described, states, [estimate(state, measured) for state in states], held)
+    report = StudyReport(described, states, [estimate_seconds(state, measured) for state in states], held)
     report.again = measured_again
     report.changes = tuple(f"{change.sentence} {_to_run_again(change, cells, where)}" for change in changes)
     report.changes += tuple(
         f"{sentence} The record is used as before; `--again` measures the study again."
-        for sentence in sentences(old, cells)
+        for sentence in stale_sentences(old, cells)
     )
     if not dry_run:
         for sentence in report.changes:
@@ -184,11 +195,11 @@ def study(
     elif not dry_run:
         _run(report, where, measured, progress)
     if measured_again is not None and not dry_run:
-        report.compared = recorded(where, measured_again.new, _silent) | report.records
+        report.compared = records_of_cells(where, measured_again.new, _silent) | report.records
         report.page = write_again(measured_again, report.compared, where.parent)
     if not dry_run:
         wanted = every if measured_again is None else measured_again.new
-        if len(report.records) == len(cells) and len(recorded(where, wanted, _silent)) == len(wanted):
+        if len(report.records) == len(cells) and len(records_of_cells(where, wanted, _silent)) == len(wanted):
             archive.gather(where)
     return report
 
@@ -222,7 +233,7 @@ def _run(report: StudyReport, records: Path, measured: list[Record], progress: b
         cell = state.cell
         if progress:
             place = f"{total - len(left) + i + 1} of {total}"
-            notices.warn(f"{place} · {cell.title} · {time_text([estimate(one, measured) for one in left[i:]])}")
+            notices.warn(f"{place} · {cell.title} · {time_text([estimate_seconds(one, measured) for one in left[i:]])}")
         try:
             record = execution.run_cell(cell, progress)
             _keep(report, records, cell, record)
@@ -251,7 +262,7 @@ def _gather(report: StudyReport, records: Path, cluster: Cluster, progress: bool
 
 
 def _keep(report: StudyReport, records: Path, cell: Cell, record: Record) -> None:
-    write(record_path(records, cell), record)
+    write_record(record_path(records, cell), record)
     report.records[cell.name] = record
 
 
@@ -291,3 +302,54 @@ def _free_programs() -> None:
     if not maps.exists() or maps.read_bytes().count(b"\n") > 20_000:
         jax.clear_caches()
         gc.collect()
+
+
+_ALWAYS = ("score", "length")
+
+
+def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
+    """Build the environment of every cell and make its algorithm; nothing is compiled.
+
+    Raises:
+        InputError: an environment cannot be built, an algorithm does not support its environment, or no environment has
+            the metric of a table. The message names the file and the run.
+    """
+    if any(cell.flags.get("devices") != 1 for cell in cells):
+        sharding.one_device_per_core()  # before JAX starts its devices
+    environments: dict[str, AnyEnvironment] = {}
+    specs = []
+    for cell in cells:
+        try:
+            specs.append(_check(cell, environments))
+        except InputError as error:
+            raise study.error(f"{cell.title}: {error}") from None
+    named = [(f"[[{one.part}]] {one.number}", one.metric, one.where) for one in (*study.tables, *study.figures)]
+    named += [(f"[[references]] {one.number}", one.metric, one.where) for one in study.references]
+    named += [("[primary]", study.primary.metric, {})] if study.primary is not None else []
+    for title, metric, where in named:
+        if metric.startswith(TRAINING):
+            kept = tuple(f"{TRAINING}{name}" for name in ("score", *study.curves))
+            if metric not in kept:
+                raise study.error(f"{title}: {unknown('metric in [record] metrics named', metric, kept)}")
+            continue
+        shown = [spec for cell, spec in zip(cells, specs, strict=True) if matches(cell.values, where)]
+        known = {name for spec in shown for name in (*spec.metrics, *spec.role_returns(np.zeros(spec.num_agents)))}
+        if shown and metric not in (*_ALWAYS, *known):
+            raise study.error(f"{title}: {unknown('metric', metric, (*_ALWAYS, *known))}")
+
+
+def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> EnvSpec:
+    """Check one cell as training does, and return the spec of its wrapped environment."""
+    found = cell.merged()
+    same = repr((cell.environment, sorted(cell.env.items())))
+    if same not in environments:
+        environments[same] = registry.make(cell.environment, **cell.env)
+    built = environments[same]
+    settings, config = found.sized_for(built.spec), found.config
+    checks.check_rewards(settings, config)
+    settings.check()
+    check_bounds(config)
+    env = wrapped_environment(built, settings)
+    algorithms.check_alone(cell.algorithm, env.spec)
+    check_build(algorithms.canonical(cell.algorithm), env, config, settings)
+    return env.spec

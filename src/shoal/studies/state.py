@@ -1,4 +1,7 @@
-"""The state of a study: records, run folders, and the time of the remaining runs."""
+"""The state of a study: records, run folders, the time of the remaining runs, and records that are stale.
+
+A record is stale if it was made with other behaviour versions or other resolved options than its run would have today.
+"""
 
 import math
 import statistics
@@ -12,10 +15,12 @@ from shoal.config.resolve import SIZES
 from shoal.errors import InputError
 from shoal.options.flags import flags_of, override
 from shoal.plots.texts import duration_text
+from shoal.runs import behaviour
 from shoal.storage import manifest
 from shoal.studies.archive import find, stored
+from shoal.studies.entries import key
 from shoal.studies.plan import Cell, existing_path
-from shoal.studies.record import Record, opened, readable
+from shoal.studies.record import Record, opened_record, readable_records
 from shoal.studies.study_file import StudyFile
 from shoal.system import notices
 from shoal.system.files import to_json
@@ -36,7 +41,7 @@ class State:
     changed: bool = False
     """Whether one of the user's modules has changed since the run was recorded."""
     stale: bool = False
-    """Whether the record has other behaviour versions than a run would have today (:mod:`shoal.studies.stale`)."""
+    """Whether the record has other behaviour versions than a run would have today (:mod:`shoal.studies.state`)."""
 
     @property
     def word(self) -> str:
@@ -58,7 +63,7 @@ def record_path(folder: Path, cell: Cell) -> Path:
     return existing_path(folder / f"{cell.name}.json")
 
 
-def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> dict[str, Record]:
+def records_of_cells(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> dict[str, Record]:
     """The records that belong to ``cells``, by the cells' names.
 
     A record of another configuration or evaluation is ignored, and ``warn`` is called with one sentence about it.
@@ -70,7 +75,7 @@ def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> 
     for cell in cells:
         if (one := find(every, cell.name)) is None:
             continue
-        record = opened(one)
+        record = opened_record(one)
         protocol = {name: record.evaluation[name] for name in ("episodes", "greedy", "seed")}
         changed = [name for name, value in vars(cell.evaluation).items() if protocol[name] != value]
         if difference := cell.difference(record.run):
@@ -86,10 +91,10 @@ def recorded(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> 
 
 def state_of(cell: Cell, record: Record | None, changed: bool = False, stale: bool = False) -> State:
     """The state of a run; ``changed`` and ``stale`` are as in :class:`State`."""
-    if record is not None or not (cell.folder / manifest.FILE).exists():
+    if record is not None or not (cell.folder / manifest.RUN_JSON).exists():
         return State(cell, record, float(record is not None), False, changed, stale)
     try:
-        config, settings = manifest.read(cell.folder)["config"]["settings"], cell.merged().settings
+        config, settings = manifest.read_run_json(cell.folder)["config"]["settings"], cell.merged().settings
         settings = override(settings, {size: config[size] for size in SIZES})  # they may depend on the environment
         return State(cell, None, ending.fraction(settings, ending.saved(cell.folder)), True)
     except (InputError, KeyError, TypeError, ZeroDivisionError):  # running it raises the error
@@ -100,13 +105,13 @@ def speeds(root: Path, hardware: Mapping[str, Any]) -> list[Record]:
     """The records in all folders of ``root`` that were made on this hardware; unreadable ones are ignored."""
     found = []
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
-        for record in readable(folder):
+        for record in readable_records(folder):
             if {name: record.hardware[name] for name in hardware} == hardware:
                 found.append(record)
     return found
 
 
-def estimate(state: State, measured: Sequence[Record]) -> float | None:
+def estimate_seconds(state: State, measured: Sequence[Record]) -> float | None:
     """Estimated seconds until a run is recorded; None if there is no record to estimate it from.
 
     It is estimated from records of the same algorithm and environment. Without any it is the longer of two estimates,
@@ -169,3 +174,83 @@ def time_text(seconds: Sequence[float | None]) -> str:
         return "time unknown"
     text = f"about {duration_text(sum(known))}"
     return f"{text}, and an unknown time for {unknown} of {len(seconds)} runs" if unknown else text
+
+
+STALE_MARK = "†"
+"""Behind values of stale records on pages."""
+
+
+def stale_records(cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, str]:
+    """Why records are stale, by the cells' names: clauses without a full stop; records that are not stale are omitted.
+
+    Args:
+        cells: runs of a study.
+        records: records by the cells' names, also those of :func:`former`.
+    """
+    found = {}
+    for cell in cells:
+        if (record := records.get(cell.name)) is None:
+            continue
+        run = record.run
+        reasons = behaviour.changes(
+            record.behaviour, run["algorithm"], run["environment"], run["settings"] | run["config"]
+        )
+        if difference := cell.difference(run):
+            reasons.append(difference.replace(" there and ", " in the record and ").replace(" in the study", " today"))
+        if reasons:
+            found[cell.name] = "; ".join(reasons)
+    return found
+
+
+def stale_sentences(found: Mapping[str, str], cells: Sequence[Cell]) -> list[str]:
+    """A sentence for each reason why records are stale, with the runs that it concerns."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.name in found:
+            groups.setdefault(found[cell.name], []).append(cell)
+    said = []
+    for reason, each in groups.items():
+        which = "All runs are" if len(each) == len(cells) else f"{each[0].title} is"
+        if 1 < len(each) < len(cells):
+            which = f"{len(each)} of {len(cells)} runs, the first of them {each[0].title}, are"
+        said.append(f"{which} stale: {reason}.")
+    return said
+
+
+def former_records(folder: Path, cells: Iterable[Cell], records: Mapping[str, Record]) -> dict[str, Record]:
+    """Records of runs without a current one that differ from them only in what presets and defaults say, by the cells'
+    names: a preset or a default has changed since. They have the values of the run's axes and all flags and options
+    that the study's file sets. Damaged files are ignored.
+
+    Args:
+        folder: the records of the study.
+        cells: runs of the study.
+        records: the current records, by the cells' names.
+    """
+    left = [cell for cell in cells if cell.name not in records]
+    held = readable_records(folder) if left else []
+    used = {id(record) for record in records.values()}
+    found = {}
+    for cell in left:
+        same = (record for record in held if id(record) not in used and _is_former(cell, record))
+        if (record := next(same, None)) is not None:
+            found[cell.name] = record
+    return found
+
+
+def _is_former(cell: Cell, record: Record) -> bool:
+    """Whether a record has a run's axes, evaluation, options and the flags that the study's file sets."""
+    run, merged = record.run, cell.merged()
+    if {axis: key(_tuple(x)) for axis, x in record.cell.items()} != {axis: key(x) for axis, x in cell.values.items()}:
+        return False
+    if any(record.evaluation[name] != value for name, value in vars(cell.evaluation).items()):
+        return False
+    named = (canonical(cell.algorithm), cell.environment, to_json(cell.env))
+    if named != (run["algorithm"], run["environment"], run["env"]):
+        return False
+    now, was = flags_of(merged.settings) | flags_of(merged.config), run["settings"] | run["config"]
+    return all(to_json(now[flag]) == was.get(flag) for flag in cell.flags if flag in now and flag not in merged.sized)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value

@@ -12,7 +12,7 @@ from shoal.studies.combinations import axes_of, axes_of_table, matches
 from shoal.studies.entries import key, label
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
-from shoal.studies.stale import MARK
+from shoal.studies.state import STALE_MARK
 from shoal.studies.study_file import Level, Scaling, StudyFile, Table
 from shoal.studies.summaries import STATISTICS, Samples, Statistic, interval_of, metric_name, unit_of
 
@@ -89,8 +89,8 @@ class Entries:
     def difference(self, cells: Sequence[Cell], baseline: Sequence[Cell], statistic: Statistic) -> Estimate | None:
         """The difference of two complete entries, in the unit shown, or their comparison; None if a value is unknown or
         tasks differ."""
-        paired = {place(cell, self.over): cell for cell in baseline}
-        tasks = [place(cell, self.over) for cell in cells]
+        paired = {values_of_axes(cell, self.over): cell for cell in baseline}
+        tasks = [values_of_axes(cell, self.over) for cell in cells]
         if len(paired) != len(tasks) or not all(task in paired for task in tasks):
             return None
         here, there = self.samples(cells, statistic), self.samples([paired[task] for task in tasks], statistic)
@@ -114,14 +114,14 @@ def entries_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: M
     rows, columns = axes_of_table(table, known)
     grid: dict[Place, dict[Place, list[Cell]]] = {}
     for cell in shown:
-        grid.setdefault(place(cell, rows), {}).setdefault(place(cell, columns), []).append(cell)
-    heads = {place(cell, columns): cell for cell in shown}
+        grid.setdefault(values_of_axes(cell, rows), {}).setdefault(values_of_axes(cell, columns), []).append(cell)
+    heads = {values_of_axes(cell, columns): cell for cell in shown}
     scaling = scaling_of(study, table, shown)
     levels = _levels(study, table, scaling, shown, columns, records)
     return Entries(rows, columns, table.over, grid, heads, scaling, levels, records, table.metric)
 
 
-def place(cell: Cell, axes: Sequence[str]) -> Place:
+def values_of_axes(cell: Cell, axes: Sequence[str]) -> Place:
     """The values of these axes, hashable."""
     return tuple(key(cell.values[axis]) for axis in axes)
 
@@ -135,7 +135,7 @@ def scaling_of(study: StudyFile, table: Table, shown: Sequence[Cell]) -> Scaling
     """How the scores of a table's runs are normalised."""
     if table.scale is not None:
         return table.scale
-    if len({place(cell, table.over) for cell in shown}) < 2:
+    if len({values_of_axes(cell, table.over) for cell in shown}) < 2:
         return "raw"
     return "known" if all(level_of(study, cell.values) for cell in shown) else "observed"
 
@@ -155,7 +155,7 @@ def _levels(
         return {name: (level.worst, level.best) for name, level in found.items() if level}
     tasks: dict[Place, list[Cell]] = {}
     for cell in shown:
-        tasks.setdefault(place(cell, (*columns, *table.over)), []).append(cell)
+        tasks.setdefault(values_of_axes(cell, (*columns, *table.over)), []).append(cell)
     levels = {}
     for cells in tasks.values():
         every = [STATISTICS["mean"].samples(records[cell.name], table.metric) for cell in cells if cell.name in records]
@@ -230,7 +230,7 @@ def column_head(cell: Cell, columns: Sequence[str]) -> str:
     return ", ".join(words)
 
 
-def value_text(record: Record | None, metric: str) -> str:
+def mean_text(record: Record | None, metric: str) -> str:
     """The mean of one run with its interval."""
     if record is None:
         return MISSING
@@ -273,7 +273,7 @@ def _baseline(entries: Entries, table: Table) -> Callable[[Cell], list[Cell] | N
     def of(cell: Cell) -> list[Cell] | None:
         wanted = {axis: cell.values[axis] for axis in entries.rows} | table.baseline
         lines = (line for line in entries.grid.values() if matches(_first(line).values, wanted))
-        return next(lines, {}).get(place(cell, entries.columns))
+        return next(lines, {}).get(values_of_axes(cell, entries.columns))
 
     return of
 
@@ -303,7 +303,7 @@ def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
 
 
 def _mark(cells: Sequence[Cell], stale: Collection[str]) -> str:
-    return f" {MARK}" if any(cell.name in stale for cell in cells) else ""
+    return f" {STALE_MARK}" if any(cell.name in stale for cell in cells) else ""
 
 
 def _text(estimate: Estimate | None) -> str:

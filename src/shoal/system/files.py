@@ -201,7 +201,7 @@ def sync_tree(folder: Path) -> None:
     sync(folder)
 
 
-def digests(folder: Path, but: str = "") -> dict[str, str]:
+def file_digests(folder: Path, but: str = "") -> dict[str, str]:
     """The SHA-256 of every file under ``folder`` except ``but``, by path relative to ``folder``.
 
     Raises:

@@ -217,7 +217,7 @@ class Context:
             InputError: ``reason`` is not such a line.
         """
         if not ending.is_reason(reason):
-            raise InputError(f"The reason must be one line of at most {ending.LONGEST} characters.")
+            raise InputError(f"The reason must be one line of at most {ending.MAX_REASON} characters.")
         self._reason = self._reason or reason
 
     def say(self, sentence: str) -> None:
@@ -240,7 +240,7 @@ class Context:
 # Calls callbacks, and handles their errors.
 
 
-LONGEST = 100
+MAX_METRIC_NAME = 100
 """Largest number of characters of a metric's name."""
 
 Given = Callback | Callable[[Context, Metrics], Mapping[str, Any] | None]
@@ -411,7 +411,7 @@ class Hooks:
         columns: dict[str, Any] = {}
         for name, value in found.items():
             column = self._column(value)
-            if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST:
+            if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MAX_METRIC_NAME:
                 self._fail(callback, method, f"returned a metric with the name {shortened(name)}")
             elif name in taken:
                 self._fail(callback, method, f"returned {name!r}, which is already a column of the log")
@@ -450,7 +450,7 @@ def _arrays(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def watched(run: Any, trainer: Any, callbacks: Sequence[Callback]) -> Iterator[None]:
+def with_callbacks(run: Any, trainer: Any, callbacks: Sequence[Callback]) -> Iterator[None]:
     """Train ``run`` inside the block with these callbacks (of :func:`accepted`).
 
     Raises:

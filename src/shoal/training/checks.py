@@ -5,7 +5,7 @@ from typing import Any
 
 from shoal.errors import InputError
 from shoal.options.flags import flags_of
-from shoal.sides.opponent_options import PAST
+from shoal.sides.frozen_policies import PAST
 from shoal.training import feed, memory
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.program import Program
@@ -17,7 +17,7 @@ SHOWN = 10
 """Largest number of agents that are named in a line."""
 
 
-def evaluations(env: Environment, settings: Settings) -> None:
+def check_evaluations(env: Environment, settings: Settings) -> None:
     """Check that the evaluations of a run fit in memory.
 
     Raises:
@@ -27,10 +27,10 @@ def evaluations(env: Environment, settings: Settings) -> None:
     if settings.eval_every is not None:
         played["curve_episodes"] = settings.episodes_between(env)
     for name, episodes in played.items():
-        memory.check_episodes(env.spec, settings.seeds, episodes, env.spec.horizon, name)
+        memory.check_episode_memory(env.spec, settings.seeds, episodes, env.spec.horizon, name)
 
 
-def rewards(settings: Settings, config: Any) -> None:
+def check_rewards(settings: Settings, config: Any) -> None:
     """Check that rewards are not scaled twice, by a setting of the run and by an option of the algorithm.
 
     Raises:
@@ -44,7 +44,7 @@ def rewards(settings: Settings, config: Any) -> None:
             )
 
 
-def roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list[str]:
+def notes_on_roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list[str]:
     """Lines to print when the run starts: which agents are trained, who controls the others, and frozen parts.
 
     Args:
@@ -64,9 +64,10 @@ def roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list
         if name == PAST:
             held = round(opponent_options.past_share * num_envs)
             who = f"All agents are trained. In {held} of {num_envs} environments, past selves control"
-            who += f" {called(spec, own)} or {called(spec, others)}."
+            who += f" {names_of_agents(spec, own)} or {names_of_agents(spec, others)}."
         else:
-            who = f"Trained: {called(spec, own)}. Controlled by {name}, not trained: {called(spec, others)}."
+            trained, fixed = names_of_agents(spec, own), names_of_agents(spec, others)
+            who = f"Trained: {trained}. Controlled by {name}, not trained: {fixed}."
         lines.append(who)
         if spec.shared_reward:
             armies = " With --env.both, skirmish/ maps have two sides." if spec.name.startswith("skirmish/") else ""
@@ -76,7 +77,7 @@ def roles(spec: EnvSpec, settings: Settings, config: Any, num_envs: int) -> list
     return lines + [f"Not trained ({flag}): {', '.join(parts)}." for flag, parts in frozen.items()]
 
 
-def workers(env: AnyEnvironment, settings: Settings) -> list[str]:
+def notes_on_workers(env: AnyEnvironment, settings: Settings) -> list[str]:
     """A line to print when the run starts, if options of worker processes have no effect in its environment."""
     given = {
         "num_workers": settings.num_workers is not None,
@@ -88,7 +89,7 @@ def workers(env: AnyEnvironment, settings: Settings) -> list[str]:
     return [what] if unused else []
 
 
-def called(spec: EnvSpec, who: Sequence[int]) -> str:
+def names_of_agents(spec: EnvSpec, who: Sequence[int]) -> str:
     """The names of some agents, of which the first few are named if there are many."""
     names = [spec.agents[i] for i in who]
     return ", ".join(names) if len(names) <= SHOWN else f"{', '.join(names[:SHOWN])} … ({len(names)} agents)"
@@ -113,7 +114,7 @@ def before(
     memory.check_run(spec, program.template().learner, *size, layout.mesh.devices)
     if buffers:
         timesteps = sum(one.capacity for one in buffers)
-        notes.append(memory.check(program.replay_bytes, layout.mesh.devices, timesteps, settings.seeds))
+        notes.append(memory.check_memory(program.replay_bytes, layout.mesh.devices, timesteps, settings.seeds))
         steps, waiting = settings.last_step, max(one.warm_up for one in buffers)
         if steps < waiting:
             warnings.append(f"A run of {steps:,} steps has no update, since learning_starts is {waiting:,}.")

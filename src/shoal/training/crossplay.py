@@ -16,13 +16,12 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
-from shoal.options.convert import several
+from shoal.options.convert import items_of
 from shoal.rollouts import fused
-from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import WORKERS, Parallelism, Workers
+from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
 from shoal.sides.sides import members
+from shoal.statistics.comparison import elo
 from shoal.statistics.intervals import interval
-from shoal.statistics.ratings import elo
 from shoal.training import memory
 from shoal.training.evaluation import ENVS, check_episodes, first_episodes, known_mean
 from shoal.training.stopping import call
@@ -123,7 +122,7 @@ def _on_host(
 # Entries and lines of the tables of cross-play.
 
 
-def letters(count: int) -> list[str]:
+def run_letters(count: int) -> list[str]:
     """Short names of the runs in tables."""
     return [chr(ord("A") + i) if count <= 26 else str(i + 1) for i in range(count)]
 
@@ -175,7 +174,7 @@ def cell(mean: float, low: float, high: float) -> str:
     return text.replace("-", "−")
 
 
-def table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def score_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table with ``names`` in the first column and right-aligned other columns."""
     first = max(map(len, names))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -273,14 +272,14 @@ class CrossPlay(NamedTuple):
     def rating_table(self) -> str:
         """``ratings`` and ``scores`` as a table."""
         (ratings, advantage), scores = self.ratings, self.scores
-        heads = ["Elo", *letters(len(self.names))]
+        heads = ["Elo", *run_letters(len(self.names))]
         rows = [[f"{r:+.0f}", *(f"{x:.0%}" for x in row)] for r, row in zip(ratings, scores, strict=True)]
         names = [f"{x} {name}" for x, name in zip(heads[1:], self.names, strict=True)]
         return "\n".join(
             [
                 "Share of episodes that the row's run wins on side 1 (a draw counts ½), and Elo ratings",
                 "",
-                *table(["side 1 \\ side 2", *names], [heads, *rows]),
+                *score_table(["side 1 \\ side 2", *names], [heads, *rows]),
                 "",
                 f"Side 1 has an advantage of {advantage:+.0f} Elo points.",
             ]
@@ -311,7 +310,7 @@ class CrossPlay(NamedTuple):
     def __str__(self) -> str:
         """A table for each side and each metric: rows play side 1, columns side 2; runs are abbreviated to letters."""
         count = len(self.names)
-        short = letters(count)
+        short = run_letters(count)
         titles = [f"{x} {name} ({kind})" for x, name, kind in zip(short, self.names, self.algorithms, strict=True)]
         many = any(self.returns[a][a].shape[0] > 1 for a in range(count))
         heads = [*short, *["trained together"] * many]
@@ -328,7 +327,7 @@ class CrossPlay(NamedTuple):
             cells = [[cell(*entry) for entry in row] for row in entries]
             if many:
                 cells = [[*row, cell(*own_pairs(rows[a][a]))] for a, row in enumerate(cells)]
-            lines += [title, "", *table(["side 1 \\ side 2", *titles], [heads, *cells]), ""]
+            lines += [title, "", *score_table(["side 1 \\ side 2", *titles], [heads, *cells]), ""]
         return "\n".join(lines[:-1])
 
 
@@ -344,7 +343,7 @@ def first_side(spec: EnvSpec, chosen: int | Sequence[str | int] = ()) -> tuple[i
     n = spec.num_agents
     if n < 2:
         raise InputError(f"{spec.name} has only one agent; two sides require at least two.")
-    chosen = several("side", chosen, (str, int))
+    chosen = items_of("side", chosen, (str, int))
     if not chosen:
         return tuple(i for i in range(n) if (spec.teams[i] == 0 if any(spec.teams) else i < n // 2))
     known = {name: i for i, name in enumerate(spec.agents)}
@@ -384,7 +383,7 @@ def past_sides(spec: EnvSpec, chosen: Sequence[str | int], config: Any) -> Sides
     return one, tuple(i for i in range(spec.num_agents) if i not in one)
 
 
-def play(
+def play_matches(
     env: AnyEnvironment,
     players: Sequence[Player],
     side: tuple[int, ...],
@@ -403,7 +402,7 @@ def play(
     check_episodes(episodes)
     if isinstance(env, Environment):
         seeds = max(len(jax.tree.leaves(player.learner)[0]) for player in players)
-        memory.check_episodes(env.spec, seeds, episodes, env.spec.horizon, "episodes")
+        memory.check_episode_memory(env.spec, seeds, episodes, env.spec.horizon, "episodes")
     programs: dict[tuple[int, int], Callable] = {}  # players that share an Algorithm object share a compiled program
 
     def entry(one: Player, two: Player) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
-from shoal.bounds import text
+from shoal.bounds import bounds_text
 from shoal.security import reading
 from shoal.storage.checkpoint import Checkpoints
 from shoal.system.files import from_json
@@ -21,7 +21,7 @@ from shoal.types import Seconds
 FIRST = 4
 """Updates in the first call, whose duration is not known; one if time is limited."""
 
-LONGEST = 200
+MAX_REASON = 200
 """Largest number of characters of a callback's reason to stop."""
 
 
@@ -62,8 +62,8 @@ def standing(update: int, meta: Mapping[str, Any]) -> Standing:
 
 
 def is_reason(value: Any) -> TypeGuard[str]:
-    """Whether a value is the reason of a stop: printable text of at most :data:`LONGEST` characters."""
-    return isinstance(value, str) and value.isprintable() and bool(value.strip()) and len(value) <= LONGEST
+    """Whether a value is the reason of a stop: printable text of at most :data:`MAX_REASON` characters."""
+    return isinstance(value, str) and value.isprintable() and bool(value.strip()) and len(value) <= MAX_REASON
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
@@ -74,7 +74,7 @@ def saved(folder: Path) -> Standing:
     """The progress in the newest checkpoint of the run in ``folder`` whose index is intact; that of a new run if there
     is none. Arrays are not read, since they may be large."""
     try:
-        index = from_json(reading.parse(Checkpoints(folder / "checkpoints").file("index.json") or b""))
+        index = from_json(reading.parse_json(Checkpoints(folder / "checkpoints").file("index.json") or b""))
         return standing(int(index["step"]), dict(index["meta"]))
     except (OSError, ValueError, TypeError, KeyError):
         return Standing(0)
@@ -114,11 +114,11 @@ def reason(settings: Settings, at: Standing) -> str:
         return ""
     if _reached(settings, at):
         who = "every seed" if settings.seeds > 1 else "the greedy return"
-        why = f"{who} reached {text(settings.stop_at)}"
+        why = f"{who} reached {bounds_text(settings.stop_at)}"
     elif at.stopped:
         why = at.stopped
     else:
-        why = f"{text(settings.time_budget)} s of training are used up"
+        why = f"{bounds_text(settings.time_budget)} s of training are used up"
     return f"at step {at.update * settings.steps_per_update:,} of {settings.last_step:,}: {why}"
 
 

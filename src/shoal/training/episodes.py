@@ -15,8 +15,7 @@ from shoal.game import HostEnvironment
 from shoal.plots import texts
 from shoal.rollouts.drawing import DrawingError, WatchedGame
 from shoal.rollouts.fused import Act
-from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import Parallelism
+from shoal.rollouts.host import HostRollout, Parallelism
 from shoal.system import notices
 from shoal.training.evaluation import check_episodes
 from shoal.training.stopping import call
@@ -27,7 +26,7 @@ from shoal.video.picture import Frame
 SHOWN = 1000
 """Largest number of steps recorded of an episode of a host environment."""
 
-LONGEST = 10_000
+MAX_RECORDED_STEPS = 10_000
 """Largest number of steps recorded of an episode of a device environment."""
 
 SHOWN_KEY = 1000
@@ -54,7 +53,7 @@ class RecordedEpisode(NamedTuple):
     """Whether the episode ended; False if it was truncated at the largest number of recorded steps."""
 
 
-def record(
+def record_episodes(
     env: AnyEnvironment,
     algorithm: Algorithm,
     learner: Learner,
@@ -93,7 +92,7 @@ def record_each(
     greedy: bool = True,
     decisions: bool = False,
 ) -> list[list[RecordedEpisode]]:
-    """:func:`record` with each of several learners, from the same initial states; compiled once."""
+    """:func:`record_episodes` with each of several learners, from the same initial states; compiled once."""
     check_episodes(episodes)
     keys = jax.random.split(key, episodes)
     act = observing(algorithm) if decisions else algorithm.act
@@ -156,7 +155,9 @@ def _on_device(
 
         key_reset, key_play = jax.random.split(key)
         start = reset(key_reset)
-        return start[0], jax.lax.scan(step_once, start, jax.random.split(key_play, min(env.spec.horizon, LONGEST)))[1]
+        return start[0], jax.lax.scan(
+            step_once, start, jax.random.split(key_play, min(env.spec.horizon, MAX_RECORDED_STEPS))
+        )[1]
 
     def cut(played: tuple) -> RecordedEpisode:
         first, (states, actions, rewards, last, metrics, noted) = jax.device_get(played)
@@ -225,7 +226,7 @@ def _known(spec: EnvSpec, values: Sequence[Any] | np.ndarray) -> dict[str, float
     return {name: float(x) for name, x in zip(spec.metrics, values, strict=False) if np.isfinite(x)}
 
 
-def draw(played: Sequence[RecordedEpisode], spec: EnvSpec, path: Path, title: str) -> Path:
+def draw_episodes(played: Sequence[RecordedEpisode], spec: EnvSpec, path: Path, title: str) -> Path:
     """Write an animated picture of recorded episodes.
 
     Raises:

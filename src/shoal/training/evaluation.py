@@ -15,8 +15,7 @@ from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
 from shoal.plots.charts import SHARES
 from shoal.rollouts import fused
-from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import WORKERS, Parallelism, Workers
+from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
 from shoal.statistics.intervals import interval, interval_text
 from shoal.training import memory
 from shoal.training.stopping import ready, wait
@@ -202,7 +201,7 @@ class Evaluator:
                 parallelism = Parallelism(seeds, min(self.episodes, ENVS), *self.workers)
                 self._rollout = HostRollout(self.env, carry, parallelism, 1)
         elif self._compiled is None:
-            memory.check_episodes(self.env.spec, seeds, self.episodes, self.env.spec.horizon, "episodes")
+            memory.check_episode_memory(self.env.spec, seeds, self.episodes, self.env.spec.horizon, "episodes")
             one = first_episodes(self.env, act, carry(self.episodes), self.episodes, self.greedy)
             keys = jax.random.split(jax.random.key(0), seeds)
             self._compiled = wait(jax.jit(jax.vmap(one, axis_name=fused.SEEDS)).lower(learner, keys).compile)
@@ -228,7 +227,7 @@ def first_episodes(
     Each episode is the first one of its own environment, from recurrent state ``carry``. Later ones are not counted,
     since short episodes would otherwise be over-represented.
     """
-    rollout = fused.make(env, episodes, env.spec.horizon, greedy)
+    rollout = fused.make_rollout(env, episodes, env.spec.horizon, greedy)
 
     def play(policy: PyTree, key: Array) -> tuple[Array, Array, Array]:
         key_reset, key_play = jax.random.split(key)

@@ -42,7 +42,7 @@ class Feed(NamedTuple):
     """Size of the buffers in bytes."""
 
 
-def make(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed:
+def make_feed(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed:
     """The feed of an algorithm with ``Algorithm.replay``.
 
     Args:
@@ -82,7 +82,7 @@ def make(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed
     return Feed(init, put, take, ready, num_bytes)
 
 
-def several(one: Feed, count: int) -> Feed:
+def several_feeds(one: Feed, count: int) -> Feed:
     """``count`` buffers like ``one``, each of which supplies a part of every batch; the caller fills them."""
 
     def take(feeds: list[PyTree], newest: Trajectory, key: PRNGKeyArray) -> Experience:

@@ -1,36 +1,122 @@
-"""The training program of host environments: a Python loop around the compiled update."""
+"""The training program of host environments: a Python loop around the compiled update, and collectors of trajectories.
+
+Trajectories come from worker processes of this machine, or from actors of a Ray cluster.
+"""
 
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array
+from jaxtyping import Array, Key
 
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, blank
+from shoal.rollouts.host import HostRollout, Parallelism, visible
 from shoal.rollouts.pool import sendable
-from shoal.rollouts.ray import actors, library
-from shoal.rollouts.recording import Parallelism, visible
+from shoal.rollouts.ray import RayRollout, actors, joined_chunks, library
 from shoal.system.notices import Warn
 from shoal.training import feed as feeds
-from shoal.training.collectors import ProcessCollector, RayCollector
 from shoal.training.feed import Feed
 from shoal.training.program import Program, TrainState, every, learning, state_specs, strong
 from shoal.training.settings import Settings
 from shoal.training.sharding import SEED_SHARDS, Layout, shape_on
 from shoal.training.stopping import call, ready, wait
-from shoal.types import Algorithm, Learner, PyTree, Step, Trajectory
+from shoal.types import Algorithm, EpisodeStats, Learner, PyTree, Step, Trajectory
 
-MOST = 65_536
+
+class Collected(NamedTuple):
+    """One rollout in host arrays; leaves [S, T, E, ...] and [S, ...]."""
+
+    trajectory: Trajectory
+    stats: EpisodeStats
+    metrics: dict[str, np.ndarray]
+    """[S] each; logged with the metrics of the update."""
+    parts: list[tuple[int, Trajectory]]
+    """(index of the replay buffer, its chunk) for asynchronous actors; otherwise empty."""
+
+
+class Collector(Protocol):
+    """Collects trajectories with the policies of all seeds."""
+
+    def init(self, keys: Key[Array, " S"]) -> None:
+        """Start an episode in every environment."""
+        ...
+
+    def collect(self, learner: Learner, version: int, keys: Key[Array, " S"]) -> Collected:
+        """One rollout; ``version`` is the number of updates that ``learner`` has had."""
+        ...
+
+    def close(self) -> None:
+        """Stop the worker processes or actors."""
+        ...
+
+
+class ProcessCollector:
+    """Collects with worker processes of this machine."""
+
+    def __init__(self, env: HostEnvironment, algorithm: Algorithm, settings: Settings, warn: Warn):
+        parallelism = Parallelism(settings.seeds, settings.num_envs, settings.num_workers, settings.worker_timeout)
+        self.act = algorithm.act
+        self.rollout = HostRollout(env, algorithm.initial_carry, parallelism, settings.rollout_length, warn)
+        self.init = self.rollout.init
+        self.close = self.rollout.close
+
+    def collect(self, learner: Learner, version: int, keys: Key[Array, " S"]) -> Collected:
+        """See :class:`Collector`."""
+        return Collected(*self.rollout.collect(self.act, acting_learner(learner), keys), {}, [])
+
+    def play(self, learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, ...]:
+        """Returns, lengths and metrics of whole episodes."""
+        keys = jax.random.split(key, self.rollout.parallelism.seeds)
+        policies = acting_learner(learner._replace(critic=(), statistics=()))  # as in deployment: without past selves
+        return self.rollout.play(self.act, policies, keys, episodes, greedy)
+
+
+class RayCollector:
+    """Collects with Ray actors. Off-policy, a rollout consists of the chunks that arrive first; the metric
+    ``version_lag`` is the mean number of updates by which their parameters are outdated."""
+
+    def __init__(
+        self,
+        env: HostEnvironment,
+        algorithm: Algorithm,
+        settings: Settings,
+        warn: Warn,
+        remake: Callable[[], Algorithm],
+    ):
+        parallelism = Parallelism(settings.seeds, settings.num_envs, settings.num_workers, settings.worker_timeout)
+        self.together = not jax.tree.leaves(algorithm.replay)
+        self.rollout = RayRollout(env, remake, parallelism, settings.rollout_length, settings.address, warn)
+        self.init = self.rollout.init
+        self.close = self.rollout.close
+
+    def collect(self, learner: Learner, version: int, keys: Key[Array, " S"]) -> Collected:
+        """See :class:`Collector`."""
+        chunks = self.rollout.collect(jax.device_get(acting_learner(learner)), version, keys, self.together)
+        lag = float(np.mean([version - chunk.version for chunk in chunks]))
+        parts = [] if self.together else [(chunk.slot, chunk.trajectory) for chunk in chunks]
+        return Collected(*joined_chunks(chunks), {"version_lag": np.full(len(keys), lag)}, parts)
+
+
+def acting_learner(learner: Learner) -> Learner:
+    """The learner without its optimiser states, on one device."""
+
+    def here(x: Any) -> Any:
+        return jax.device_put(x, jax.devices()[0])
+
+    return jax.tree.map(here, learner._replace(optimiser=()))
+
+
+MAX_HOST_ENVIRONMENTS = 65_536
 """Largest number of host environments, over all seeds."""
 
 
-def compile_program(
+def compile_host_program(
     env: HostEnvironment,
     algorithm: Algorithm,
     layout: Layout,
@@ -47,8 +133,10 @@ def compile_program(
         InputError: there are too many environments, they cannot be sent to worker processes, or Ray is missing.
     """
     objects = settings.seeds * settings.num_envs
-    if objects > MOST:
-        raise InputError(f"The run has {objects} host environments, and the limit is {MOST}; lower num_envs.")
+    if objects > MAX_HOST_ENVIRONMENTS:
+        raise InputError(
+            f"The run has {objects} host environments, and the limit is {MAX_HOST_ENVIRONMENTS}; lower num_envs."
+        )
     if settings.workers == "ray":
         library()
         actors(Parallelism(settings.seeds, settings.num_envs, settings.num_workers))
@@ -86,7 +174,7 @@ def compile_program(
         else:
             collector = ProcessCollector(env, algorithm, settings, warn)
         collectors.append(collector)
-        shapes = trajectory_shape(env, algorithm, settings.num_envs, settings, settings.seeds)
+        shapes = host_trajectory_shape(env, algorithm, settings.num_envs, settings, settings.seeds)
         key = shape_on(layout.named(layout.learner), state.key)
         placed = jax.tree.map(
             lambda spec, tree: jax.tree.map(partial(shape_on, layout.named(spec)), tree),
@@ -141,12 +229,12 @@ def _feed(
     Asynchronous actors have one buffer each, since a sequence must not mix the environments of several actors.
     """
     if settings.workers != "ray" or not jax.tree.leaves(algorithm.replay):
-        shape = trajectory_shape(env, algorithm, layout.num_envs, settings)
-        return feeds.make(algorithm.replay, shape, layout.num_envs, layout.mesh.shape[DEVICES]), lambda fed, _: fed
+        shape = host_trajectory_shape(env, algorithm, layout.num_envs, settings)
+        return feeds.make_feed(algorithm.replay, shape, layout.num_envs, layout.mesh.shape[DEVICES]), lambda fed, _: fed
     parts = actors(Parallelism(settings.seeds, settings.num_envs, settings.num_workers))
     size = settings.num_envs // parts
-    one = feeds.make(algorithm.replay, trajectory_shape(env, algorithm, size, settings), size, parts)
-    return feeds.several(one, parts), jax.jit(jax.vmap(one.put), donate_argnums=0)
+    one = feeds.make_feed(algorithm.replay, host_trajectory_shape(env, algorithm, size, settings), size, parts)
+    return feeds.several_feeds(one, parts), jax.jit(jax.vmap(one.put), donate_argnums=0)
 
 
 def _put(trajectory: Trajectory, specs: Trajectory, layout: Layout) -> Trajectory:
@@ -158,7 +246,7 @@ def _put(trajectory: Trajectory, specs: Trajectory, layout: Layout) -> Trajector
     )
 
 
-def trajectory_shape(
+def host_trajectory_shape(
     env: HostEnvironment, algorithm: Algorithm, num_envs: int, settings: Settings, *seeds: int
 ) -> PyTree:
     """Shapes of a rollout; leaves [*seeds, T, E, ...]."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.bounds import text
+from shoal.bounds import bounds_text
 from shoal.errors import InputError
 from shoal.types import Box, EnvSpec, PyTree
 
@@ -73,16 +73,16 @@ def check_run(
     )
     rolled = seeds * num_envs * length * timestep_bytes(spec) // (1 if shared else devices.size)
     _refuse(
-        f"Rollouts of {text(seeds * num_envs)} environments over {text(length)} steps",
+        f"Rollouts of {bounds_text(seeds * num_envs)} environments over {bounds_text(length)} steps",
         rolled,
         there,
         "num_envs, rollout_length or seeds",
     )
     samples = seeds * drawn * timestep_bytes(spec) // (1 if shared else devices.size)
-    _refuse(f"Samples of {text(seeds * drawn)} timesteps", samples, there, "batch_size, gradient_steps or seeds")
+    _refuse(f"Samples of {bounds_text(seeds * drawn)} timesteps", samples, there, "batch_size, gradient_steps or seeds")
 
 
-def check_episodes(spec: EnvSpec, seeds: int, episodes: int, length: int, name: str) -> None:
+def check_episode_memory(spec: EnvSpec, seeds: int, episodes: int, length: int, name: str) -> None:
     """Check that episodes played in parallel fit in memory.
 
     Args:
@@ -95,7 +95,7 @@ def check_episodes(spec: EnvSpec, seeds: int, episodes: int, length: int, name: 
     Raises:
         InputError: they exceed the free memory.
     """
-    what = f"{text(seeds * episodes)} episodes of up to {text(length)} steps"
+    what = f"{bounds_text(seeds * episodes)} episodes of up to {bounds_text(length)} steps"
     _refuse(what, seeds * episodes * length * timestep_bytes(spec), free(jax.devices()[0]), name)
 
 
@@ -104,7 +104,7 @@ def _refuse(what: str, needed: int, there: int | None, lower: str) -> None:
         raise InputError(f"{what} would take {_size(needed)} of memory, but {_size(there)} are free; lower {lower}.")
 
 
-def check(per_device: int, devices: np.ndarray, timesteps: int, seeds: int) -> str:
+def check_memory(per_device: int, devices: np.ndarray, timesteps: int, seeds: int) -> str:
     """Check that the replay buffers fit in memory; returns one sentence on their size.
 
     Args:

@@ -22,13 +22,13 @@ def sums_of(stats: EpisodeStats) -> dict[str, np.ndarray]:
     return {name: value for name, value in stats._asdict().items() if not isinstance(value, tuple)}
 
 
-def add(row: Sums, columns: dict[str, np.ndarray], start: int, stop: int, spent: float) -> Sums:
+def add_updates(row: Sums, columns: dict[str, np.ndarray], start: int, stop: int, spent: float) -> Sums:
     """``row`` plus updates ``start`` to ``stop`` of ``columns`` [n, S, ...]."""
     sums: Sums = {name: _add(row.get(name), values[start:stop]) for name, values in columns.items()}
     return sums | {"count": row.get("count", 0) + stop - start, "spent": row.get("spent", 0.0) + spent}
 
 
-def summary(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: float) -> dict[str, Any]:
+def log_row(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: float) -> dict[str, Any]:
     """The log row with means; None for a seed in which no episode ended, or in which a metric is unknown.
 
     Args:

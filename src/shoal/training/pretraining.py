@@ -12,13 +12,11 @@ from jaxtyping import Array
 
 from shoal.game import HostEnvironment
 from shoal.rollouts import fused
-from shoal.rollouts.host import HostRollout
-from shoal.rollouts.recording import WORKERS, Parallelism, Workers
-from shoal.sides.preparation import Decision, Preparation
+from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
 from shoal.system.files import dumps, write_text
 from shoal.training.progress import Progress
 from shoal.training.stopping import call, wait
-from shoal.types import Algorithm, AnyEnvironment, EnvSpec, Learner, Scale, Trajectory
+from shoal.types import Algorithm, AnyEnvironment, Decision, EnvSpec, Learner, Preparation, Scale, Trajectory
 
 ENVS = 64
 """Parallel environments; many short rollouts cover more initial states than a few long ones."""
@@ -56,7 +54,7 @@ def preparation(module: ModuleType, spec: EnvSpec, config: Any, scale: Scale) ->
     return prepare(spec, config, scale) if prepare else None
 
 
-def keep(decision: Decision | None, folder: Path, progress: Progress, guard: Callable[[], None]) -> None:
+def keep_decision(decision: Decision | None, folder: Path, progress: Progress, guard: Callable[[], None]) -> None:
     """Print the decision, and write its data to ``preparation.json``."""
     if decision:
         progress.say(decision.message)
@@ -74,7 +72,7 @@ def collect(
             hosted.init(key_reset[None])
             many = jax.tree.map(lambda x: x[None], learner)
             return jax.tree.map(lambda x: jnp.asarray(x[0]), hosted.collect(algorithm.act, many, key_play[None])[0])
-    rollout = fused.make(env, ENVS, length)
+    rollout = fused.make_rollout(env, ENVS, length)
 
     def experience(key: Array) -> Trajectory:
         learner, key_reset, key_play = _stages(algorithm, key)

@@ -87,8 +87,8 @@ def stages(env: Environment, algorithm: Algorithm, num_envs: int, length: int, s
     Raises:
         InputError: the replay buffer does not fit these sizes.
     """
-    rollout = fused.make(env, num_envs, length)
-    feed = feeds.make(algorithm.replay, trajectory_shape(algorithm, rollout, num_envs), num_envs, shards)
+    rollout = fused.make_rollout(env, num_envs, length)
+    feed = feeds.make_feed(algorithm.replay, trajectory_shape(algorithm, rollout, num_envs), num_envs, shards)
 
     def init(key: Array, *given: PyTree) -> TrainState:
         key_learner, key_rollout, key = jax.random.split(key, 3)
@@ -161,7 +161,7 @@ def state_specs(layout: Layout, feed: PyTree) -> TrainState:
     return TrainState(layout.learner, layout.rollout, cut, layout.learner)  # type: ignore[arg-type]
 
 
-def place(state: TrainState, layout: Layout) -> TrainState:
+def placed_state(state: TrainState, layout: Layout) -> TrainState:
     """Put a restored state on the devices with the sharding of training."""
     specs = state_specs(layout, jax.eval_shape(lambda feed: jax.tree.map(lambda x: x[0], feed), state.feed))
     if all(leaf.ndim < 2 for leaf in jax.tree.leaves(state.rollout)):  # the keys of host environments

@@ -17,7 +17,7 @@ from shoal.system import machine, notices
 VARIABLE = "SHOAL_CACHE"
 """Environment variable: the folder of compiled programs, or ``off``."""
 
-LARGEST = 2**31
+MAX_CACHE_BYTES = 2**31
 """Bytes on disk; beyond that the least recently used programs are deleted."""
 
 QUICK = 0.2
@@ -52,7 +52,7 @@ def use() -> None:
     except OSError:
         return
     jax.config.update("jax_compilation_cache_dir", str(here))
-    jax.config.update("jax_compilation_cache_max_size", LARGEST)
+    jax.config.update("jax_compilation_cache_max_size", MAX_CACHE_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", QUICK)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.rollouts.recording import Workers
+from shoal.rollouts.host import Workers
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator
@@ -134,7 +134,7 @@ class Selection:
             self.best = restored(self.store, policy)
 
 
-def of(
+def selection_of(
     env: AnyEnvironment,
     algorithm: Algorithm,
     settings: Settings,

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from shoal.bounds import LARGEST_INT, Bounds, Count, Positive, check, text
+from shoal.bounds import LARGEST_INT, Bounds, Count, Positive, bounds_text, check_bounds
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.presets import STEPS
-from shoal.sides.opponent_options import OpponentOptions
+from shoal.sides.frozen_policies import OpponentOptions
 from shoal.types import AnyEnvironment
 
 CHANGEABLE = frozenset(
@@ -101,7 +101,7 @@ class Settings:
         Raises:
             InputError: a field is out of range.
         """
-        check(self)
+        check_bounds(self)
         self.opponent_options.check()
         if self.init_from is not None and not (self.init_from and self.init_from.isprintable()):
             raise InputError("init_from must be the name of a folder, in printable characters.")
@@ -111,8 +111,8 @@ class Settings:
             raise InputError(f"{self.seeds} seeds from {self.seed} on exceed the largest seed, {LARGEST_INT}.")
         if self.num_updates > LARGEST_INT:
             raise InputError(
-                f"{text(self.steps)} steps are {self.num_updates} updates, and the limit is {LARGEST_INT}; lower "
-                f"steps, or raise num_envs or rollout_length."
+                f"{bounds_text(self.steps)} steps are {self.num_updates} updates, and the limit is {LARGEST_INT}; "
+                f"lower steps, or raise num_envs or rollout_length."
             )
 
     def evaluation_episodes(self, env: AnyEnvironment) -> int:

@@ -88,7 +88,7 @@ def one_device_per_core(least: int = 1) -> None:
         return
 
 
-def plan(seeds: int, num_envs: int, devices: int | None) -> Layout:
+def plan_layout(seeds: int, num_envs: int, devices: int | None) -> Layout:
     """The layout of a run over the local devices.
 
     Raises:

@@ -16,7 +16,7 @@ from shoal.training import feed as feeds
 from shoal.training.program import trajectory_shape
 from shoal.types import Algorithm, Environment, Learner, Metrics, PyTree, Step
 
-Values = dict[str, Float[Array, ""]]
+TracedValues = dict[str, Float[Array, ""]]
 Make = Callable[[Mapping[str, Any]], Algorithm]
 """Values of some hyper-parameters, numbers or arrays -> the algorithm with them."""
 
@@ -26,11 +26,11 @@ class TriedPolicy(NamedTuple):
 
     policy: PyTree
     """The policy of the algorithm."""
-    values: Values
+    values: TracedValues
     """The values of the traced hyper-parameters."""
 
 
-def with_values(make: Make, defaults: Mapping[str, float] | Values) -> Algorithm:
+def with_values(make: Make, defaults: Mapping[str, float] | TracedValues) -> Algorithm:
     """An algorithm whose learner holds the values of hyper-parameters.
 
     Its ``init`` takes them as a second argument; without it, they are ``defaults``.
@@ -42,7 +42,7 @@ def with_values(make: Make, defaults: Mapping[str, float] | Values) -> Algorithm
     constant = {name: jnp.float32(value) for name, value in defaults.items()}
     outer = make(constant)  # arrays, as in the program: a term with coefficient 0 must be kept for other trials
 
-    def init(key: PRNGKeyArray, values: Values | None = None) -> Learner:
+    def init(key: PRNGKeyArray, values: TracedValues | None = None) -> Learner:
         values = constant if values is None else values
         learner = make(values).init(key)
         return learner._replace(policy=TriedPolicy(learner.policy, values))
@@ -78,10 +78,10 @@ def traces(make: Make, env: Environment, sizes: tuple[int, int], values: Mapping
     """Whether an algorithm can be made, act and be updated while all these hyper-parameters are arrays."""
     num_envs, length = sizes
 
-    def probe(values: Values) -> Any:
+    def probe(values: TracedValues) -> Any:
         algorithm = make(values)
-        rollout = fused.make(env, num_envs, length)
-        feed = feeds.make(algorithm.replay, trajectory_shape(algorithm, rollout, num_envs), num_envs, 1)
+        rollout = fused.make_rollout(env, num_envs, length)
+        feed = feeds.make_feed(algorithm.replay, trajectory_shape(algorithm, rollout, num_envs), num_envs, 1)
         key = jax.random.key(0)
         learner = algorithm.init(key)
         state = rollout.init(key, algorithm.initial_carry(num_envs))

@@ -5,24 +5,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 
-from shoal.errors import CallbackError, CheckpointError, GameError, InputError
+from shoal.errors import CallbackError, CheckpointError, GameError, InputError, NonFiniteError
 from shoal.game import HostEnvironment
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.log import FILE, Log, read
-from shoal.training import checks, ending, finite, hosted, metric_sums, selection
+from shoal.storage.log import LOG_FILE, Log, read_log
+from shoal.training import checks, ending, hosted, metric_sums, selection
 from shoal.training.callbacks import Hooks
 from shoal.training.ending import Standing
-from shoal.training.program import Program, TrainState, compile_program, place
+from shoal.training.program import Program, TrainState, compile_program, placed_state
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
 from shoal.training.stopping import Stop, Stopped, ready
-from shoal.types import Algorithm, AnyEnvironment, Seconds
+from shoal.types import Algorithm, AnyEnvironment, Learner, Seconds
 
 # When checkpoints are saved during training.
 
@@ -102,7 +102,7 @@ class Trainer:
         self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep, run, guard)
         self.policies = Checkpoints(folder / "policy", 2, run, guard)
         self.log = Log(folder, settings.tensorboard, self.progress.warn, guard)
-        self.selection = selection.of(env, algorithm, settings, folder, run, guard)
+        self.selection = selection.selection_of(env, algorithm, settings, folder, run, guard)
         self.state: TrainState | None = None
         self.at, self.hooks, self._saved = Standing(0), Hooks(), -1
         self._row: dict[str, Any] = {}
@@ -111,7 +111,7 @@ class Trainer:
     def _program(self, remake: Callable[[], Algorithm]) -> Program:
         if isinstance(self.env, HostEnvironment):
             warn = self.progress.warn
-            return hosted.compile_program(self.env, self.algorithm, self.layout, self.settings, warn, remake)
+            return hosted.compile_host_program(self.env, self.algorithm, self.layout, self.settings, warn, remake)
         capacity = min(CAPACITY, max(self.settings.num_updates, self.settings.schedule_updates))
         return compile_program(self.env, self.algorithm, self.layout, self.settings.rollout_length, capacity)
 
@@ -132,7 +132,7 @@ class Trainer:
             InputError: the run was trained on a different mesh of devices, or has already passed ``steps``.
         """
         if self.checkpoints.latest() is None:
-            if read(self.log.folder):
+            if read_log(self.log.folder):
                 raise CheckpointError(f"{self.log.folder} has rows of metrics, but no checkpoint to resume from.")
             self.progress.warn("There is no checkpoint yet: the run starts from the beginning.")
             return
@@ -141,12 +141,12 @@ class Trainer:
         if update > self.settings.num_updates:
             done, end = update * self.settings.steps_per_update, self.settings.steps
             raise InputError(f"This run has already done {done} steps, so it cannot end at {end:g}.")
-        self.state = place(state, self.layout)
+        self.state = placed_state(state, self.layout)
         self.at, self._saved = ending.standing(update, meta), update
         self.at = self.at._replace(stopped="") if continue_stopped else self.at
         self._row = meta["row"]
         self.checkpoints.drop_after(update)
-        kept = self.checkpoints.file(FILE, update) or b""
+        kept = self.checkpoints.file(LOG_FILE, update) or b""
         self.log.resume(self.step, kept, meta.get("rows", 0))
         if self.selection:
             self.selection.restore(self.at, self.state.learner.policy)
@@ -233,12 +233,12 @@ class Trainer:
         """
         if self._saved == self.update or self.state is None:
             return
-        finite.check_learner(self.state.learner, self.update, self.settings.seed, self._saved)
+        check_learner(self.state.learner, self.update, self.settings.seed, self._saved)
         self.log.repair()
         meta = self.at.as_json() | {"row": self._row, "rows": self.log.count, "shards": dict(self.layout.mesh.shape)}
         if self.selection:  # first: policies newer than the checkpoint are removed, but an evaluation is not repeated
             self.selection.save(self.update)
-        self.checkpoints.save(self.update, self.state, meta, {FILE: self.log.kept()})
+        self.checkpoints.save(self.update, self.state, meta, {LOG_FILE: self.log.kept()})
         self._save_policy()
         self._saved = self.update
         self.hooks.checkpoint(self.checkpoints.folder)
@@ -250,15 +250,15 @@ class Trainer:
     def _take(self, results: Any, n: int, spent: float) -> None:
         """Add the metrics of n updates to the current row; write the row when it is complete."""
         metrics, stats = results
-        finite.check_metrics(metrics, self.update, self.settings.seed, self._saved)
+        check_metrics(metrics, self.update, self.settings.seed, self._saved)
         columns, start, written = {**metrics, **metric_sums.sums_of(stats)}, 0, {}
         while start < n:  # a call may fill several rows, or a part of one
             stop = min(n, start + max(1, self.per_row - self._row.get("count", 0)))
             share = spent * (stop - start) / n
-            self._row = metric_sums.add(self._row, columns, start, stop, share)
+            self._row = metric_sums.add_updates(self._row, columns, start, stop, share)
             self.at = self.at._replace(update=self.update + stop - start, seconds=self.at.seconds + share)
             start = stop
-            written = metric_sums.summary(self._row, self.env.spec, self.settings, self.update, self.at.seconds)
+            written = metric_sums.log_row(self._row, self.env.spec, self.settings, self.update, self.at.seconds)
             last = start == n and (ending.spent(self.settings, self.at) or bool(self.hooks.reason))
             evaluated = self._evaluate(last) if start == n else {}
             if evaluated or self._row["count"] >= self.per_row or last:
@@ -310,3 +310,40 @@ class Continued(Trainer):
         if self._advance is None:
             self._advance = super()._begin()
         return self._advance
+
+
+def check_metrics(metrics: Mapping[str, np.ndarray], update: int, seed: int, saved: int) -> None:
+    """Check the metrics of n updates.
+
+    Args:
+        metrics: leaves [n, S].
+        update: updates before them.
+        seed: the run's first.
+        saved: the update of the newest checkpoint.
+
+    Raises:
+        NonFiniteError: one is NaN or infinite; the message names the first such update.
+    """
+    broken = [(*where, name) for name, values in metrics.items() for where in np.argwhere(~np.isfinite(values))]
+    if broken:
+        i, s, name = min(broken, key=lambda found: found[0])
+        _refuse(name, seed + int(s), metrics[name][i, s], update + int(i) + 1, saved)
+
+
+def check_learner(learner: Learner, update: int, seed: int, saved: int) -> None:
+    """Check all parameters and other arrays of ``learner`` [S, ...]; see :func:`check_metrics`.
+
+    Raises:
+        NonFiniteError: one is NaN or infinite.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(learner)):
+        if not np.isfinite(leaf).all():
+            s = int(np.argwhere(~np.isfinite(leaf))[0][0])
+            _refuse(jax.tree_util.keystr(path, simple=True, separator="/"), seed + s, "not finite", update, saved)
+
+
+def _refuse(name: str, seed: int, value: Any, update: int, saved: int) -> NoReturn:
+    raise NonFiniteError(
+        f"{name} of seed {seed} is {value} after update {update}; the checkpoint after update {saved} is kept. Try a "
+        f"lower learning rate or gradient clipping."
+    )

@@ -17,7 +17,7 @@ from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
 from shoal.security import user_modules
 from shoal.security.user_modules import installed, places, standard, top
-from shoal.trust.run_file import TRUST, recorded, unrecorded
+from shoal.trust.run_file import TRUST, own_record, why_not_own
 from shoal.types import Environment
 
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -181,7 +181,7 @@ def permit(folder: Path, entries: Mapping[str, Any], trust: bool, environment: s
             extra's; or the name is not that of an environment.
     """
     name = environment or entries["environment"]
-    if (record := recorded(folder, entries)) is not None and not trust:
+    if (record := own_record(folder, entries)) is not None and not trust:
         user_modules.instead(record.directory)
         return
     if trust:
@@ -189,7 +189,7 @@ def permit(folder: Path, entries: Mapping[str, Any], trust: bool, environment: s
             check_factory(name)
     elif imports := beyond(name, entries["env"]):
         raise InputError(
-            f"{folder} {unrecorded(folder, entries)}, and its environment {name!r} would {imports}: {TRUST}."
+            f"{folder} {why_not_own(folder, entries)}, and its environment {name!r} would {imports}: {TRUST}."
         )
     else:
         user_modules.instead(None)

@@ -23,14 +23,14 @@ from shoal.system.files import to_json
 
 MAX_FILE_BYTES = reading.MIB
 """Largest size in bytes of a record."""
-MARK = ".own"
+MARK_FILE = ".own"
 """File in a run's folder with its mark."""
 _MARK = re.compile(rb"[0-9a-f]{32}")
 _TRIES = 10
 """How often a record is written again if another process has written the same folder's mark meanwhile."""
 
 
-class Record(NamedTuple):
+class OwnRecord(NamedTuple):
     """The record of a folder that the user's own training created."""
 
     directory: str | None
@@ -39,7 +39,7 @@ class Record(NamedTuple):
     """Names of the user's own modules in that folder that the run imports, and digests of their files."""
 
 
-def state_folder() -> Path:
+def provenance_folder() -> Path:
     """The folder of records: ``$XDG_STATE_HOME/shoal/runs``, or ``~/.local/state/shoal/runs``.
 
     Raises:
@@ -48,7 +48,7 @@ def state_folder() -> Path:
     return (machine.state_folder() / "shoal" / "runs").resolve()
 
 
-def record(
+def record_folder(
     folder: Path, decides: Mapping[str, Any], directory: str | None, modules: Mapping[str, str] | None = None
 ) -> None:
     """Record that the user's own training wrote ``folder``, and mark it; atomic, also for concurrent processes.
@@ -56,8 +56,8 @@ def record(
     Args:
         folder: the run's.
         decides: the entries of its ``run.json`` that determine what is imported and called; JSON values.
-        directory: see :class:`Record`.
-        modules: see :class:`Record`; digests by name.
+        directory: see :class:`OwnRecord`.
+        modules: see :class:`OwnRecord`; digests by name.
 
     Raises:
         OSError: a folder cannot be written, or the state folder lies in the run's.
@@ -69,7 +69,7 @@ def record(
     mark, before = _mark(folder), _entry(path)
     if mark is None or before is None or before.get("mark") != mark:  # not one that somebody else may know
         mark = secrets.token_hex(16)
-        _replace(folder / MARK, mark, 0o644)  # others may copy the folder
+        _replace(folder / MARK_FILE, mark, 0o644)  # others may copy the folder
     for _ in range(_TRIES):
         _replace(path, json.dumps(entry | {"mark": mark}), 0o600)
         if (now := _mark(folder)) in (mark, None):
@@ -90,7 +90,7 @@ def _replace(path: Path, text: str, mode: int) -> None:
         raise
 
 
-def recorded(folder: Path, decides: Mapping[str, Any]) -> Record | None:
+def marked_record(folder: Path, decides: Mapping[str, Any]) -> OwnRecord | None:
     """The record of ``folder``; None if there is none, ``folder`` lacks its mark, or ``decides`` has changed since."""
     entry, mark = _matching(folder, decides), _mark(folder)
     if entry is None or mark is None or entry.get("mark") != mark:
@@ -98,7 +98,7 @@ def recorded(folder: Path, decides: Mapping[str, Any]) -> Record | None:
     directory, modules = entry.get("directory"), entry.get("modules")
     if not isinstance(modules, dict) or not all(isinstance(digest, str) for digest in modules.values()):
         return None
-    return Record(directory if isinstance(directory, str) else None, tuple(modules.items()))
+    return OwnRecord(directory if isinstance(directory, str) else None, tuple(modules.items()))
 
 
 def _matching(folder: Path, decides: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -116,7 +116,7 @@ def _entry(path: Path) -> dict[str, Any] | None:
     try:
         if hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid():
             return None
-        entry = reading.parse(reading.read_bytes(path, MAX_FILE_BYTES))
+        entry = reading.parse_json(reading.read_bytes(path, MAX_FILE_BYTES))
     except (OSError, ValueError):
         return None
     return entry if isinstance(entry, dict) else None
@@ -125,14 +125,14 @@ def _entry(path: Path) -> dict[str, Any] | None:
 def _mark(folder: Path) -> str | None:
     """The mark in a folder, if it holds one."""
     try:
-        found = reading.read_bytes(folder / MARK, MAX_FILE_BYTES)
+        found = reading.read_bytes(folder / MARK_FILE, MAX_FILE_BYTES)
     except (OSError, ValueError):
         return None
     return found.decode() if _MARK.fullmatch(found) else None
 
 
 def _file(folder: Path) -> Path:
-    state, folder = state_folder(), folder.resolve()
+    state, folder = provenance_folder(), folder.resolve()
     if state.is_relative_to(folder):
         raise OSError(f"{state} lies in the run's folder")
     return state / f"{hashlib.sha256(os.fsencode(folder)).hexdigest()}.json"

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from shoal import algorithms
-from shoal.bounds import check
+from shoal.bounds import check_bounds
 from shoal.environments.spec_rules import MAX_NAME, check_spec
 from shoal.environments.wrappers import fits, unwrapped
 from shoal.errors import InputError, shortened, unknown
-from shoal.options.flags import flags_of, override, spec_to_json, typed
+from shoal.options.convert import convert_value
+from shoal.options.flags import flags_of, override, spec_to_json
 from shoal.security import user_modules
 from shoal.spec import Part
 from shoal.storage import manifest
@@ -47,7 +48,7 @@ class Described:
 TRUST = "use --trust (trust=True in Python) if you trust its author"
 
 
-def described(folder: Path, trust: bool = False) -> Described:
+def described_run(folder: Path, trust: bool = False) -> Described:
     """Read and validate the ``run.json`` in ``folder``.
 
     An algorithm ``module:make`` is imported, because its ``Config`` defines the keys. A network ``module:function`` is
@@ -62,12 +63,12 @@ def described(folder: Path, trust: bool = False) -> Described:
             invalid. The message names the key. Or its algorithm or network is not imported for an untrusted
             folder.
     """
-    entries = entries_of(folder)
+    entries = config_of_run(folder)
     algorithm, options = algorithms.own(entries["algorithm"]), (entries["config"], entries["settings"])
     if algorithm or user_modules.named_in(*options):
-        record = recorded(folder, entries)
+        record = own_record(folder, entries)
         if record is None and not trust:
-            why = unrecorded(folder, entries)
+            why = why_not_own(folder, entries)
             kind = "network" if user_modules.named_in(entries["config"]) else "opponents"
             what = f"algorithm {entries['algorithm']!r}" if algorithm else kind
             modules = " and ".join(map(repr, dict.fromkeys([*algorithm, *user_modules.named_in(*options)])))
@@ -82,25 +83,25 @@ def described(folder: Path, trust: bool = False) -> Described:
 
 def made_of(folder: Path) -> Any:
     """The digests of the user's own modules in ``run.json``, which are not validated; None if it has none."""
-    return manifest.read(folder)["made_with"].get("own_modules")
+    return manifest.read_run_json(folder)["made_with"].get("own_modules")
 
 
-def recorded(folder: Path, entries: Mapping[str, Any]) -> provenance.Record | None:
+def own_record(folder: Path, entries: Mapping[str, Any]) -> provenance.OwnRecord | None:
     """The record of the user's own training in ``folder``; None if there is none, or ``entries`` or a module have
     changed since."""
-    record = provenance.recorded(folder, decides(entries))
+    record = provenance.marked_record(folder, decides(entries))
     return None if record is None or _changed(record) else record
 
 
-def unrecorded(folder: Path, entries: Mapping[str, Any]) -> str:
-    """Why :func:`recorded` gives None, as the part of a sentence that follows the folder's name."""
-    record = provenance.recorded(folder, decides(entries))
+def why_not_own(folder: Path, entries: Mapping[str, Any]) -> str:
+    """Why :func:`own_record` gives None, as the part of a sentence that follows the folder's name."""
+    record = provenance.marked_record(folder, decides(entries))
     if record is not None and (module := _changed(record)):
         return f"was trained with another version of the module {module!r}"
     return "is not recorded as your own run"
 
 
-def _changed(record: provenance.Record) -> str | None:
+def _changed(record: provenance.OwnRecord) -> str | None:
     """A module of the run of which another file would be imported than the one that was recorded."""
     found = (name for name, digest in record.modules if user_modules.differs(name, digest, record.directory))
     return next(found, None)
@@ -123,16 +124,16 @@ def _damage(folder: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{manifest.FILE} in {str(folder)!r} does not describe a run: {error}") from None
+        raise InputError(f"{manifest.RUN_JSON} in {str(folder)!r} does not describe a run: {error}") from None
 
 
-def entries_of(folder: Path) -> dict[str, Any]:
+def config_of_run(folder: Path) -> dict[str, Any]:
     """The entry ``config`` of ``run.json``, validated as far as is possible without its algorithm.
 
     Raises:
-        InputError: see :func:`described`.
+        InputError: see :func:`described_run`.
     """
-    entries = manifest.read(folder)["config"]
+    entries = manifest.read_run_json(folder)["config"]
     with _damage(folder):
         _check_parts(entries)
         return entries
@@ -159,7 +160,7 @@ def _described(entries: dict[str, Any]) -> Described:
     settings = override(settings, entries["settings"], lone=False)
     settings.check()
     config, spec = override(config, entries["config"], lone=False), spec_of(entries["spec"])
-    check(config)
+    check_bounds(config)
     wrapping = settings.wrapping
     if not fits(spec, wrapping):
         raise InputError(
@@ -198,7 +199,7 @@ def _space(space: Any) -> Discrete | Box:
 def _typed(kind: type, entries: Mapping[str, Any]) -> dict[str, Any]:
     """The entries converted to the types of the fields of ``kind``."""
     hints = typing.get_type_hints(kind)
-    return {key: typed(key, value, hints[key], lone=False) for key, value in entries.items()}
+    return {key: convert_value(key, value, hints[key], lone=False) for key, value in entries.items()}
 
 
 def _parts(value: Any) -> tuple[tuple[Part, ...], ...] | None:

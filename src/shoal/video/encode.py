@@ -1,10 +1,12 @@
 """Encode pictures as an animated GIF, as an MP4 through ffmpeg, or as a contact sheet."""
 
+import base64
 import io
 import shutil
 import subprocess
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
@@ -153,3 +155,23 @@ def _write_mp4(path: Path, images: Sequence[Image.Image], seconds: Sequence[floa
         if done.returncode:
             message = " ".join(done.stderr.decode(errors="replace").split())
             raise InputError(f"ffmpeg could not write {path.name!r}: {message}")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that was written to a file; ``open`` and ``Path`` accept it in place of its path."""
+
+    path: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def _repr_html_(self) -> str | None:
+        """The picture for a notebook; None for a film, of which the path is shown."""
+        if self.path.suffix not in (".gif", ".png"):
+            return None
+        data = base64.b64encode(self.path.read_bytes()).decode()
+        return f'<img alt="" style="max-width:100%" src="data:image/{self.path.suffix[1:]};base64,{data}">'

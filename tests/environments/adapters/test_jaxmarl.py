@@ -29,7 +29,7 @@ def both(identity: str, chosen: str = "", shaping: float = 0.0, **options) -> tu
     for function in ("reset", "step_env", "get_legal_moves"):
         if hasattr(raw, function):
             setattr(raw, function, jax.jit(getattr(raw, function)))
-    return raw, adapter.environment(f"jaxmarl/{identity}", raw, FAMILIES[identity], shaping)
+    return raw, adapter.jaxmarl_environment(f"jaxmarl/{identity}", raw, FAMILIES[identity], shaping)
 
 
 def choose(rng: np.random.Generator, env: Environment, legal: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ def test_shaping_adds_its_share(kitchen):
             earned,
         ),
     )
-    env = adapter.environment("jaxmarl/overcooked", stand_in, FAMILIES["overcooked"], shaping=0.5)
+    env = adapter.jaxmarl_environment("jaxmarl/overcooked", stand_in, FAMILIES["overcooked"], shaping=0.5)
     state, _ = env.reset(jax.random.key(0))
     _, seen = env.step(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
     np.testing.assert_allclose(seen.reward, [21.5, 20.0])

@@ -183,9 +183,9 @@ def test_individual_rewards_on_the_host():
 
 
 def test_names_say_what_is_played():
-    task = lbf.parse("2s-8x8-2p-2f-coop")
+    task = lbf.parse_lbf_task("2s-8x8-2p-2f-coop")
     assert task == ("2s-8x8-2p-2f-coop", 2, 8, 2, 2, True)
-    assert lbf.parse("Foraging-15x15-4p-3f-v3") == ("15x15-4p-3f", 15, 15, 4, 3, False)
+    assert lbf.parse_lbf_task("Foraging-15x15-4p-3f-v3") == ("15x15-4p-3f", 15, 15, 4, 3, False)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from shoal.equations.returns import td_lambda  # noqa: E402
 from shoal.equations.targets import cut_off, mask_dead_values  # noqa: E402
 from shoal.errors import InputError  # noqa: E402
 from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
-from shoal.rollouts.host import HostRollout  # noqa: E402
-from shoal.rollouts.recording import Parallelism  # noqa: E402
+from shoal.rollouts.host import HostRollout, Parallelism  # noqa: E402
 from shoal.spec import Box, Discrete  # noqa: E402
 
 

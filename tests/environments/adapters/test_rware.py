@@ -148,9 +148,9 @@ def test_individual_rewards_on_the_host():
 
 
 def test_names_say_what_is_played():
-    assert rware.parse("tiny-2ag") == ("tiny-2ag", 1, 3, 2, 2)
-    assert rware.parse("rware-medium-5ag-hard-v2") == ("medium-5ag-hard", 2, 5, 5, 2)
-    assert rware.parse("large-4ag-easy") == ("large-4ag-easy", 3, 5, 4, 8)
+    assert rware.parse_rware_task("tiny-2ag") == ("tiny-2ag", 1, 3, 2, 2)
+    assert rware.parse_rware_task("rware-medium-5ag-hard-v2") == ("medium-5ag-hard", 2, 5, 5, 2)
+    assert rware.parse_rware_task("large-4ag-easy") == ("large-4ag-easy", 3, 5, 4, 8)
 
 
 @pytest.mark.parametrize(

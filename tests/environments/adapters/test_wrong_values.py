@@ -15,7 +15,7 @@ from gymnasium import spaces  # noqa: E402
 
 from shoal.checking import check  # noqa: E402
 from shoal.environments import registry  # noqa: E402
-from shoal.environments.adapters.values import flag, number  # noqa: E402
+from shoal.environments.adapters.teams import checked_number, flag  # noqa: E402
 from shoal.errors import InputError  # noqa: E402
 from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
 
@@ -259,7 +259,7 @@ def test_a_gymnasium_environment_is_refused(options: dict[str, Any], words: str)
 
 @pytest.mark.parametrize("value", [1, True, 2.5, np.float32(2.5), np.int64(3), np.bool_(True), np.array(2.5)])
 def test_numbers_of_every_kind_are_numbers(value: Any) -> None:
-    assert number(value, "it") == float(value)
+    assert checked_number(value, "it") == float(value)
     if value == 1:
         assert flag(value, "it") is True
     else:

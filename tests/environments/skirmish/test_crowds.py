@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.environments.skirmish import motion
-from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.battle import State
 from shoal.environments.skirmish.maps import MAPS, Group, Map
 from shoal.environments.skirmish.tasks import battle_on, make
 

@@ -6,14 +6,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.environments.skirmish import canvas
-from shoal.environments.skirmish.army import State
-from shoal.environments.skirmish.battle import Battle
-from shoal.environments.skirmish.canvas import BLUE, CLIFF, CYAN, FINE, GREEN, RAISED, VERMILION, VIOLET, view_of
-from shoal.environments.skirmish.drawing import picture
-from shoal.environments.skirmish.heat import heat
+from shoal.environments.skirmish import drawing
+from shoal.environments.skirmish.battle import Battle, State
+from shoal.environments.skirmish.drawing import (
+    BLUE,
+    CLIFF,
+    CYAN,
+    FINE,
+    GREEN,
+    RAISED,
+    VERMILION,
+    VIOLET,
+    battle_outline,
+    battle_picture,
+    heat,
+    view_of,
+)
 from shoal.environments.skirmish.units import UNITS
-from shoal.environments.skirmish.units_scene import outline
 
 Names = Sequence[str]
 
@@ -52,12 +61,12 @@ def state_of(battle: Battle, allies: Names, enemies: Names, **changes: Any) -> S
 
 def drawn(allies: Names, enemies: Names, terrain: str = "band", **changes: Any) -> np.ndarray:
     battle = battle_of(allies, enemies, terrain)
-    return picture(battle, state_of(battle, allies, enemies, **changes))
+    return battle_picture(battle, state_of(battle, allies, enemies, **changes))
 
 
 def count(frame: np.ndarray, colour: tuple[int, int, int]) -> int:
     """Pixels of exactly this colour on the map."""
-    return int((frame[canvas.HEAD :] == colour).all(-1).sum())
+    return int((frame[drawing.HEAD :] == colour).all(-1).sum())
 
 
 def around(battle: Battle, frame: np.ndarray, x: float, y: float, reach: float) -> np.ndarray:
@@ -74,8 +83,8 @@ TWO = (["marine", "marine"], ["marine"])
 @pytest.mark.parametrize("terrain", ["band", "open", "corridor", "ravine"])
 def test_a_picture_is_rgb_of_one_size(terrain: str):
     battle = battle_of(*TWO, terrain)
-    first = picture(battle, state_of(battle, *TWO))
-    later = picture(battle, state_of(battle, *TWO, x=[3.0, 8.0, 29.0], t=60))
+    first = battle_picture(battle, state_of(battle, *TWO))
+    later = battle_picture(battle, state_of(battle, *TWO, x=[3.0, 8.0, 29.0], t=60))
     assert first.dtype == np.uint8 and first.ndim == 3 and first.shape[2] == 3
     assert first.shape == later.shape and 450 <= first.shape[0] <= 640 and 480 <= first.shape[1] <= 960
     assert (first != later).any()
@@ -154,7 +163,7 @@ def test_an_explosion_fades():
     assert light(calm=[0, 60, 0]) == plain == light(calm=[0, 0, 0], cooldown=[0, -1, 0])  # long ago, and not yet
     for calm, cooldown, age in ((4, 0, 1), (12, 0, 2), (20, 0, 3), (60, 0, 0), (0, -1, 0)):
         state = state_of(battle, *armies, health=[0, 0, 30], calm=[4, calm, 4], cooldown=[0, cooldown, 0])
-        assert outline(battle, state).moving["burst"].tolist() == [0, age, 0]
+        assert battle_outline(battle, state).moving["burst"].tolist() == [0, age, 0]
 
 
 def test_types_have_letters_where_there_are_several():
@@ -171,9 +180,9 @@ def test_drawn_types_are_those_of_the_state():
     armies = (["marine"], ["stalker"])
     battle, fixed = battle_of(*armies, drawn=True), battle_of(*armies)
     state = state_of(battle, *armies)
-    assert (picture(battle, state) == picture(fixed, state)).all()
-    swapped = picture(battle, state_of(battle, *armies, kind=[1, 0]))
-    assert count(swapped, BLUE) > 2 * count(picture(battle, state), BLUE)
+    assert (battle_picture(battle, state) == battle_picture(fixed, state)).all()
+    swapped = battle_picture(battle, state_of(battle, *armies, kind=[1, 0]))
+    assert count(swapped, BLUE) > 2 * count(battle_picture(battle, state), BLUE)
 
 
 def test_a_ravine_has_a_cliff_and_high_ground():
@@ -198,19 +207,20 @@ def test_the_head_says_how_the_battle_stands(
     health: list[float], t: int, both: bool, text: str, monkeypatch: pytest.MonkeyPatch
 ):
     said = []
-    monkeypatch.setattr("shoal.environments.skirmish.drawing.write", lambda pen, spot, text, *rest: said.append(text))
+    write = "shoal.environments.skirmish.drawing.write_label"
+    monkeypatch.setattr(write, lambda pen, spot, text, *rest: said.append(text))
     battle = battle_of(["marine"], ["marine"], commanded=both)
-    picture(battle, state_of(battle, ["marine"], ["marine"], health=health, t=t))
+    battle_picture(battle, state_of(battle, ["marine"], ["marine"], health=health, t=t))
     assert said == [f"allies {int(health[0] > 0)} of 1", f"enemies {int(health[1] > 0)} of 1", text]
 
 
 def test_a_heat_map_is_strongest_where_most_units_were():
     battle = battle_of(*TWO)
     map_of = heat(battle, np.array([[9.1, 9.1], [9.1, 20.1]]), np.array([[12.1, 12.1], [12.1, np.nan]]))
-    frame = np.concatenate([np.zeros((canvas.HEAD, *map_of.shape[1:]), np.uint8), map_of])
+    frame = np.concatenate([np.zeros((drawing.HEAD, *map_of.shape[1:]), np.uint8), map_of])
     assert (around(battle, frame, 9.25, 12.25, 0.1) == BLUE).all()
-    assert (around(battle, frame, 20.25, 12.25, 0.1) == canvas.PAPER).all()
+    assert (around(battle, frame, 20.25, 12.25, 0.1) == drawing.PAPER).all()
     few = heat(battle, np.array([9.1, 9.1, 9.1, 20.1]), np.array([12.1, 12.1, 12.1, 12.1]))
-    frame = np.concatenate([np.zeros((canvas.HEAD, *few.shape[1:]), np.uint8), few])
+    frame = np.concatenate([np.zeros((drawing.HEAD, *few.shape[1:]), np.uint8), few])
     pale = around(battle, frame, 20.25, 12.25, 0.1).astype(int)
-    assert (pale > np.array(BLUE)).all() and (pale < np.array(canvas.PAPER)).all()
+    assert (pale > np.array(BLUE)).all() and (pale < np.array(drawing.PAPER)).all()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.battle import State
 from shoal.environments.skirmish.maps import MAPS, Group, Map, mirrored_axes, starts
 from shoal.environments.skirmish.tasks import make
 from shoal.errors import InputError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.environments.skirmish import terrain
-from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.battle import State
 from shoal.environments.skirmish.maps import MAPS, Group, Map, starts
 from shoal.environments.skirmish.tasks import make
 from support.selection import quick

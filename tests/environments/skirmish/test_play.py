@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal.environments.skirmish.fighting import acquired
 from shoal.environments.skirmish.maps import MAPS
-from shoal.environments.skirmish.targets import acquired
 from shoal.environments.skirmish.tasks import battle_on, make
 from shoal.types import Environment
 from support.contract import broken_rules

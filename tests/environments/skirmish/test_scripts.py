@@ -11,8 +11,7 @@ import pytest
 
 from shoal import algorithms
 from shoal.environments.skirmish import observe, scripts
-from shoal.environments.skirmish.army import State
-from shoal.environments.skirmish.battle import EAST, MOVES, NO_OP, STOP, WEST, Battle
+from shoal.environments.skirmish.battle import EAST, MOVES, NO_OP, STOP, WEST, Battle, State
 from shoal.environments.skirmish.build import _last, begun
 from shoal.environments.skirmish.drawn import battle_named
 from shoal.environments.skirmish.maps import MAPS, Group, Map

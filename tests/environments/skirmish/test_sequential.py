@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.environments.skirmish import fighting
-from shoal.environments.skirmish.army import State
+from shoal.environments.skirmish.battle import State
 from shoal.environments.skirmish.maps import Group, Map
 from shoal.environments.skirmish.tasks import make
 

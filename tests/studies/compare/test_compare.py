@@ -117,7 +117,7 @@ def test_training_returns_are_taken_where_a_run_was_not_evaluated(two: tuple[Pat
 
 
 def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
-    config = manifest.read(two[0])["config"]
+    config = manifest.read_run_json(two[0])["config"]
     scores = [[1.0, 3.0], [2.0, 4.0]]
     fields: dict[str, Any] = {
         "study": "s",
@@ -141,12 +141,12 @@ def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
         },
     }
     path = tmp_path / "mat-1.json"
-    record.write(path, record.Record(**fields))
+    record.write_record(path, record.Record(**fields))
     found = library.compare([path, two[0]])
     assert found.scores["mat"]["toys:busy"].tolist() == [2.0, 3.0]
     assert found.curves is not None and found.curves.places.tolist() == [192.0]  # a seed is unknown before
     assert library.compare([path, two[0]], metric="won").scores["mat"]["toys:busy"].tolist() == [1.0, 0.5]
-    record.write(path, record.Record(**fields | {"evaluation": fields["evaluation"] | {"greedy": False}}))
+    record.write_record(path, record.Record(**fields | {"evaluation": fields["evaluation"] | {"greedy": False}}))
     assert refused([path, two[0]]) == (f"The final evaluation of {path} is sampled and that of {two[0]} is greedy.")
 
 

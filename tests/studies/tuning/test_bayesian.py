@@ -8,7 +8,7 @@ import pytest
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning import proposals
 from shoal.studies.tuning.methods import methods
-from support.small_tuning import TUNING, written
+from support.small_studies import TUNING, write_tuning_file
 
 pytest.importorskip("optuna")
 
@@ -16,7 +16,7 @@ pytest.importorskip("optuna")
 def test_later_rounds_propose_better_values_and_the_same_ones_again(tmp_path: Path) -> None:
     text = TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 8").replace("trials = 4", "trials = 8")
     more = "epochs = { low = 1, high = 9 }\nhidden = { values = [[4], [6, 6]] }\n"
-    (method,) = methods(read_study(written(tmp_path, text.replace("gamma =", f"{more}gamma ="))))
+    (method,) = methods(read_study(write_tuning_file(tmp_path, text.replace("gamma =", f"{more}gamma ="))))
     trials: list = []
     reached: dict = {}
     means = []
@@ -35,6 +35,6 @@ def test_later_rounds_propose_better_values_and_the_same_ones_again(tmp_path: Pa
 
 def test_a_diverged_trial_is_reported_as_the_worst(tmp_path: Path) -> None:
     text = TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2")
-    (method,) = methods(read_study(written(tmp_path, text)))
+    (method,) = methods(read_study(write_tuning_file(tmp_path, text)))
     standing = proposals._standing(method, {0: [[None]], 1: [[[5.0]], [[6.0]]], 2: [[[3.0]]]})
     assert standing == {1: [0.0, 0.0], 2: [-1 / 3], 0: [-2 / 3]}

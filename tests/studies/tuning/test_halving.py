@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.studies.tuning.halving import Rung, affordable, cost, ranked, rungs
+from shoal.studies.tuning.file import Rung, affordable, cost, ranked, rungs
 
 
 def test_a_third_continues_for_three_times_as_long() -> None:

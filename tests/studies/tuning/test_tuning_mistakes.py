@@ -10,8 +10,7 @@ from shoal.errors import InputError
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
 from support import small_studies
-from support.small_studies import check_refused
-from support.small_tuning import TUNING, written
+from support.small_studies import TUNING, check_refused, write_tuning_file
 
 RANGE = "learning_rate = { low = 1e-4, high = 1e-1, log = true }"
 TABLE = f"[tuning.ranges]\n{RANGE}\ngamma = {{ values = [0.9, 0.99] }}\n"
@@ -230,17 +229,17 @@ steps = 128
 [[variants]]""",
         1,
     )
-    path = written(tmp_path, text)
+    path = write_tuning_file(tmp_path, text)
     assert refusal(path) == (
         f"{path}: [tuning] gives every method the same budget, but ippo, variant tuned has 128 steps and mappo, "
         f"variant tuned has 64; set steps in [tuning]."
     )
-    with_steps = written(tmp_path, text.replace("eta = 2", "eta = 2\nsteps = 32"))
+    with_steps = write_tuning_file(tmp_path, text.replace("eta = 2", "eta = 2\nsteps = 32"))
     assert [method.budget for method in methods(read_study(with_steps))] == [2 * (4 * 16 + 2 * 16)] * 2
 
 
 def test_a_budget_in_place_of_trials(tmp_path: Path) -> None:
-    (method,) = methods(read_study(written(tmp_path, TUNING.replace("trials = 4", "budget = 8000"))))
+    (method,) = methods(read_study(write_tuning_file(tmp_path, TUNING.replace("trials = 4", "budget = 8000"))))
     # Five trials train 512 steps and two of them 512 more, with two seeds each: 7168. Six and three would be 9216.
     assert [tuple(rung) for rung in method.rungs] == [(512, 5), (1024, 2)] and method.budget == 7168
 
@@ -253,7 +252,7 @@ def refused(path: Path) -> str:
 
 
 def test_a_rung_is_at_least_an_update(tmp_path: Path) -> None:
-    path = written(tmp_path, TUNING.replace("rollout_length = 4", "rollout_length = 256"))
+    path = write_tuning_file(tmp_path, TUNING.replace("rollout_length = 4", "rollout_length = 256"))
     assert refused(path) == (
         f"{path}: mappo, variant tuned: The rungs at 512, 1024 steps are too short for updates of 1024 steps (num_envs "
         f"times rollout_length); raise steps or lower rungs in [tuning]."
@@ -262,7 +261,7 @@ def test_a_rung_is_at_least_an_update(tmp_path: Path) -> None:
 
 def test_something_is_learned_before_the_first_rung(tmp_path: Path) -> None:
     text = TUNING.replace("mappo", "qmix").replace("epochs = 1\nminibatches = 1", "learning_starts = 1024")
-    path = written(tmp_path, text)
+    path = write_tuning_file(tmp_path, text)
     assert refused(path).startswith(
         f"{path}: qmix, variant tuned: learning_starts is above the 512 steps of the first "
     )
@@ -270,7 +269,7 @@ def test_something_is_learned_before_the_first_rung(tmp_path: Path) -> None:
 
 def test_a_trial_that_contradicts_itself(tmp_path: Path) -> None:
     text = TUNING.replace("learning_rate =", "rollout_length = { values = [4, 5] }\nlearning_rate =")
-    path = written(tmp_path, text.replace("epochs = 1\nminibatches = 1", "epochs = 1\nminibatches = 8"))
+    path = write_tuning_file(tmp_path, text.replace("epochs = 1\nminibatches = 1", "epochs = 1\nminibatches = 8"))
     assert ": A trial with rollout_length 5 is invalid: " in refused(path)
 
 
@@ -278,12 +277,12 @@ def test_a_trial_that_scales_rewards_twice(tmp_path: Path) -> None:
     flags = 'reward_norm = "scale"\nlearning_starts = 64'
     text = TUNING.replace("mappo", "qmix").replace("epochs = 1\nminibatches = 1", flags)
     text = text.replace("learning_rate =", "normalise_rewards = { values = [true] }\nlearning_rate =")
-    assert "would both scale rewards" in refused(written(tmp_path, text))
+    assert "would both scale rewards" in refused(write_tuning_file(tmp_path, text))
 
 
 def test_environments_of_worker_processes(tmp_path: Path) -> None:
     pytest.importorskip("gymnasium")
-    path = written(tmp_path, TUNING.replace("matrix/two_step", "gymnasium:CartPole-v1"))
+    path = write_tuning_file(tmp_path, TUNING.replace("matrix/two_step", "gymnasium:CartPole-v1"))
     assert refused(path) == (
         f"{path}: mappo, variant tuned: gymnasium:CartPole-v1 is stepped by worker processes, but trials are trained "
         f"in one compiled program; write the values to try as axes of [grid] instead."
@@ -291,7 +290,7 @@ def test_environments_of_worker_processes(tmp_path: Path) -> None:
 
 
 def test_a_missing_optuna_names_its_extra(tmp_path: Path) -> None:
-    path = written(tmp_path, TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2"))
+    path = write_tuning_file(tmp_path, TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2"))
     try:
         import optuna  # noqa: F401
     except ImportError:
@@ -302,7 +301,7 @@ def test_a_missing_optuna_names_its_extra(tmp_path: Path) -> None:
 
 
 def test_a_tuned_run_needs_its_record(tmp_path: Path) -> None:
-    path = written(tmp_path)
+    path = write_tuning_file(tmp_path)
     (method,) = methods(read_study(path))
     sentence = (
         f"{path}: mappo, variant tuned has no record of tuning {method.name}.json in "

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.config import preset_files
+from shoal.config import config_files
 from shoal.storage.checkpoint import Checkpoints
 from shoal.studies.archive import gather
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
-from shoal.studies.tuning.population import Population
-from shoal.studies.tuning.record import TuningRecord, recorded
-from shoal.studies.tuning.record import read as read_record
+from shoal.studies.tuning.record import TuningRecord, tuning_records
+from shoal.studies.tuning.record import read_tuning_record as read_record
+from shoal.studies.tuning.structures import Population
 from support.selection import quick
-from support.small_tuning import TUNING, written
+from support.small_studies import TUNING, write_tuning_file
 
 SECOND, WHOLE = "second rung", "first rung and end of a rung and second rung"
 
@@ -49,7 +49,7 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TuningRecord
     folder = tmp_path_factory.mktemp("search")
     with pytest.MonkeyPatch.context() as patch:
         seen = states(folder, patch)
-        path = written(folder)
+        path = write_tuning_file(folder)
         return path, tuned(path), seen
 
 
@@ -71,7 +71,7 @@ def test_a_search_is_read_from_an_archive(search: tuple, tmp_path: Path) -> None
     path, record, _ = search
     shutil.copytree(path.parent / "records" / "demo", tmp_path / "demo")
     assert gather(tmp_path / "demo") == 1 and not list((tmp_path / "demo").glob("*.json"))
-    assert recorded(tmp_path / "demo", methods(read_study(path))) == {methods(read_study(path))[0].name: record}
+    assert tuning_records(tmp_path / "demo", methods(read_study(path))) == {methods(read_study(path))[0].name: record}
 
 
 def test_the_best_half_continues(search: tuple) -> None:
@@ -102,7 +102,7 @@ def test_a_trial_is_the_run_with_its_values(search: tuple, tmp_path: Path) -> No
 def test_the_winner_becomes_a_preset_and_the_tuned_run(search: tuple) -> None:
     path, record, _ = search
     (file,) = (path.parent / "presets").iterdir()
-    assert preset_files.read(file, "mappo") == record.flags
+    assert config_files.read_preset(file, "mappo") == record.flags
     report = shoal.study(path, out=path.parent / "out", dry_run=True)
     default, best = (state.cell for state in report.states)
     assert best.flags == default.flags | record.flags and best.digest != default.digest
@@ -132,7 +132,7 @@ def test_a_search_goes_on_where_it_was_interrupted(
     search: tuple, places: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, record, _ = search
-    again = written(tmp_path, TUNING.replace("devices = 1", "devices = 1\ncheckpoint_seconds = 0"))
+    again = write_tuning_file(tmp_path, TUNING.replace("devices = 1", "devices = 1\ncheckpoint_seconds = 0"))
     save, evaluate, left = Population._save, Population._evaluate, set(places.split(" and "))
 
     def interrupt(place: str) -> None:
@@ -165,7 +165,7 @@ def test_a_trial_that_diverges_leaves_and_stops_no_other(tmp_path: Path) -> None
     # On two devices, for which five entries are filled up to six.
     text = text.replace("devices = 1\n", "").replace("trials = 4", "trials = 5")
     text = text.replace("eta = 2\nseeds = 2", "eta = 2")
-    record = tuned(written(tmp_path, text.replace("rungs = 2", "rungs = 2\nseeds = 1\ndraw = 2")))
+    record = tuned(write_tuning_file(tmp_path, text.replace("rungs = 2", "rungs = 2\nseeds = 1\ndraw = 2")))
     diverged = [trial["values"]["learning_rate"] > 0.5 for trial in record.trials]
     assert 0 < sum(diverged) < 5, "or choose another seed of the draws"
     for trial, broken in zip(record.trials, diverged, strict=True):
@@ -179,7 +179,7 @@ def test_values_that_cannot_be_traced_have_a_program_each(tmp_path: Path) -> Non
     text = TUNING.replace(
         "gamma =", "hidden = { values = [[4], [6]] }\ntarget_entropy = { values = ['None', 0.3] }\ngamma ="
     )
-    path = written(tmp_path, text.replace("trials = 4", "trials = 6"))
+    path = write_tuning_file(tmp_path, text.replace("trials = 4", "trials = 6"))
     report = shoal.tune(path, out=tmp_path / "out", dry_run=True)
     (state,) = report.searches.values()
     assert state.traced == ["learning_rate", "target_entropy", "gamma"]
@@ -194,7 +194,7 @@ def test_values_that_cannot_be_traced_have_a_program_each(tmp_path: Path) -> Non
 
 
 def test_a_search_file_that_is_damaged(tmp_path: Path) -> None:
-    path = written(tmp_path)
+    path = write_tuning_file(tmp_path)
     folder = tmp_path / "out" / "demo" / methods(read_study(path))[0].name
     folder.mkdir(parents=True)
     (folder / "search.json").write_text(json.dumps({"trials": 3}))

@@ -16,10 +16,10 @@ import shoal
 from shoal.storage.checkpoint import Checkpoints
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
-from shoal.studies.tuning.population import Population
-from shoal.studies.tuning.record import path_of
-from shoal.studies.tuning.record import read as read_record
-from support.small_tuning import TUNING, written
+from shoal.studies.tuning.record import read_tuning_record as read_record
+from shoal.studies.tuning.record import tuning_record_path
+from shoal.studies.tuning.structures import Population
+from support.small_studies import TUNING, write_tuning_file
 
 OFF_POLICY = {"learning_starts": 64, "batch_size": 8, "buffer_size": 512}
 METHODS: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
@@ -53,7 +53,7 @@ def test_a_trial_is_the_run_with_its_values(name: str, tmp_path: Path, monkeypat
         return evaluate(self, state, trials, number)
 
     monkeypatch.setattr(Population, "_evaluate", spy)
-    report = shoal.tune(written(tmp_path, text), out=tmp_path / "out", progress=False)
+    report = shoal.tune(write_tuning_file(tmp_path, text), out=tmp_path / "out", progress=False)
     assert report.ok, str(report)
     (record,) = report.records.values()
     assert {span["kind"] for span in record.ranges.values()} == {"traced"} and record.programs == 1
@@ -73,7 +73,7 @@ def test_a_trial_is_the_run_with_its_values(name: str, tmp_path: Path, monkeypat
 
 def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
     text = TUNING.replace("devices = 1", "devices = 1\ncheckpoint_seconds = 0").replace("steps = 1024", "steps = 32768")
-    whole, killed = written(tmp_path / "whole", text), written(tmp_path / "killed", text)
+    whole, killed = write_tuning_file(tmp_path / "whole", text), write_tuning_file(tmp_path / "killed", text)
     assert shoal.tune(whole, out=tmp_path / "whole" / "out", progress=False).ok
     (method,) = methods(read_study(killed))
     states = tmp_path / "killed" / "out" / "demo" / method.name / "states"
@@ -88,7 +88,7 @@ def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert subprocess.run([*command, "--no-progress"], env=environment, capture_output=True).returncode == 0
-    records = [read_record(path_of(file.parent / "records" / "demo", method)) for file in (whole, killed)]
+    records = [read_record(tuning_record_path(file.parent / "records" / "demo", method)) for file in (whole, killed)]
     assert records[0].trials == records[1].trials and records[0].winner == records[1].winner
 
 
@@ -103,7 +103,7 @@ def test_tuning_beats_a_bad_default(tmp_path: Path) -> None:
     text = text.replace("matrix/two_step", "matrix/penalty").replace("steps = 1024", "steps = 16384")
     text = text.replace("rollout_length = 4", "rollout_length = 4\nenv = { horizon = 4, k = -2.0 }")
     text = text.replace("trials = 4", "trials = 9").replace("rungs = 2\neta = 2", "rungs = 2\neta = 3")
-    path = written(tmp_path, text.replace("seeds = 2", "seeds = 5", 1))
+    path = write_tuning_file(tmp_path, text.replace("seeds = 2", "seeds = 5", 1))
     assert shoal.tune(path, out=tmp_path / "out", progress=False).ok
     report = shoal.study(path, out=tmp_path / "out", progress=False)
     assert report.ok, str(report)

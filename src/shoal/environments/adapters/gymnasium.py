@@ -12,8 +12,7 @@ import numpy as np
 
 from shoal.environments.adapters import spaces
 from shoal.environments.adapters.spaces import interface
-from shoal.environments.adapters.teams import end
-from shoal.environments.adapters.values import flag, number, started, stepped, write_metrics
+from shoal.environments.adapters.teams import checked_number, end, flag, started, stepped, write_metrics
 from shoal.environments.interface import MASK, acted, joint_mask
 from shoal.environments.options import check_steps
 from shoal.errors import InputError, told
@@ -170,7 +169,7 @@ class _Solo:
         self._indices = isinstance(action, Discrete)
         self._masked = observation.masked
         self._time = 0
-        spec = spaces.describe(
+        spec = spaces.spec_of_spaces(
             name, ["agent_0"], [observation], [env.action_space], (action, dims), None, horizon, metrics
         )
         described = interface("one", [observation.space], self._acts)
@@ -188,7 +187,7 @@ class _Solo:
         self._time += 1
         self._write(seen, info, out)
         write_metrics(self.spec.metrics, info, out)
-        out.reward[0] = number(reward, "the reward")
+        out.reward[0] = checked_number(reward, "the reward")
         if flag(terminated, "terminated"):
             out.discount[0] = 0.0
             out.last[...] = True
@@ -207,7 +206,7 @@ class _Solo:
             spaces.write_mask(out.legal[0], mask, self.spec.action_dims[0], "agent_0")
 
     def render(self) -> np.ndarray | None:
-        return picture(partial(tracked, self._env) if hasattr(self._env, "render") else None)
+        return rendered_picture(partial(tracked, self._env) if hasattr(self._env, "render") else None)
 
     def close(self) -> None:
         self._env.close()
@@ -226,7 +225,7 @@ class _Team:
         horizon, self._limit = limits(env, time_limit, name)
         self._time = 0
         self._gone = np.zeros(len(acts), bool)
-        spec = spaces.describe(name, agents, observations, acts, (action, dims), None, horizon, metrics)
+        spec = spaces.spec_of_spaces(name, agents, observations, acts, (action, dims), None, horizon, metrics)
         self.spec: EnvSpec = replace(spec, interface=interface("list", [x.space for x in observations], self._acts))
         self.observation_bounds = spaces.bounds(observations, spec)
         self._reads = [observation.reader(spec.packed) for observation in observations]
@@ -244,7 +243,9 @@ class _Team:
         self._time += 1
         self._write(seen, out)
         write_metrics(self.spec.metrics, info, out)
-        out.reward[:] = [number(x, "the reward of agent", i) for i, x in enumerate(self._each(reward, "rewards"))]
+        out.reward[:] = [
+            checked_number(x, "the reward of agent", i) for i, x in enumerate(self._each(reward, "rewards"))
+        ]
         out.reward[self._gone] = 0.0
         ended, cut = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
         end(out, self._gone, ended, cut | (self._time >= self._limit))
@@ -275,13 +276,13 @@ class _Team:
                 spaces.write_mask(out.legal[i], mask, self.spec.action_dims[i], f"agent_{i}")
 
     def render(self) -> np.ndarray | None:
-        return picture(getattr(self._env, "render", None))
+        return rendered_picture(getattr(self._env, "render", None))
 
     def close(self) -> None:
         self._env.close()
 
 
-def picture(draw: Callable[[], Any] | None) -> np.ndarray | None:
+def rendered_picture(draw: Callable[[], Any] | None) -> np.ndarray | None:
     """The RGB picture from ``draw``, an environment's ``render``; None if it has none. Other exceptions are raised."""
     try:
         drawn = None if draw is None else draw()

@@ -305,10 +305,10 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
             raise
         except Exception as error:
             raise InputError(f"jaxmarl/{task} cannot be built with these options: {told(error)}") from error
-    return environment(f"jaxmarl/{task}", env, family, shaping)
+    return jaxmarl_environment(f"jaxmarl/{task}", env, family, shaping)
 
 
-def environment(name: str, env: Any, family: Family, shaping: float = 0.0) -> Environment:
+def jaxmarl_environment(name: str, env: Any, family: Family, shaping: float = 0.0) -> Environment:
     """A JaxMARL environment as Shoal's.
 
     Args:

@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE
-from shoal.environments.outlines import body
+from shoal.environments.outlines import BLUE, GREEN, GREY, ORANGE, body
 from shoal.types import Environment, EnvSpec, Outline, Step
 
 
-def environment(
+def jumanji_environment(
     spec: EnvSpec,
     env: Any,
     metrics: Callable[[Any], Float[Array, " M"]] | None = None,

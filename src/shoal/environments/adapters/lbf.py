@@ -74,11 +74,11 @@ def make(
     Raises:
         InputError: the name or an option is invalid, or the library is not installed.
     """
-    parsed = parse(task)
+    parsed = parse_lbf_task(task)
     on_host = check_choice("backend", backend, ("device", "host")) == "host"
     shared = check_choice("reward", reward, ("team", "individual")) == "team"
     limit = check_steps("horizon", (50 if on_host else 100) if horizon is None else horizon)
-    spec = describe(parsed, limit, shared)
+    spec = lbf_spec(parsed, limit, shared)
     if not on_host:
         return _device(spec, parsed)
     maker = functools.partial(Foraging, task, limit, shared)
@@ -86,7 +86,7 @@ def make(
     return HostEnvironment(spec, maker)
 
 
-def parse(task: str) -> Task:
+def parse_lbf_task(task: str) -> Task:
     """Parse the name of a task.
 
     Raises:
@@ -104,7 +104,7 @@ def parse(task: str) -> Task:
     return parsed
 
 
-def describe(task: Task, horizon: int, shared: bool) -> EnvSpec:
+def lbf_spec(task: Task, horizon: int, shared: bool) -> EnvSpec:
     """The description that both backends share."""
     n = task.players
     width = 3 * (task.foods + n)
@@ -149,7 +149,7 @@ def _device(spec: EnvSpec, task: Task) -> "Environment":
         return jnp.stack([gone.all().astype(jnp.float32), gone.mean()])
 
     env = LevelBasedForaging(generator, viewer, time_limit=spec.horizon + 1)
-    return jumanji.environment(spec, env, eaten, functools.partial(jumanji.foraging, side=task.side))
+    return jumanji.jumanji_environment(spec, env, eaten, functools.partial(jumanji.foraging, side=task.side))
 
 
 class Foraging:
@@ -161,12 +161,12 @@ class Foraging:
 
     def __init__(self, task: str, horizon: int, shared: bool, render: bool = False) -> None:
         """``render`` is ignored: lbforaging can only draw on a screen."""
-        parsed = parse(task)
+        parsed = parse_lbf_task(task)
         try:
             from lbforaging.foraging import ForagingEnv
         except ImportError as error:
             raise InputError(lacking(f"lbf/{parsed.name} on the host", "lbforaging", error, install("lbf"))) from error
-        self.spec = describe(parsed, horizon, shared)
+        self.spec = lbf_spec(parsed, horizon, shared)
         self._foods = 0
         self._env: Any = ForagingEnv(
             players=parsed.players,

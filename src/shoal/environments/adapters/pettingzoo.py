@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.environments.adapters.gymnasium import limits, picture
-from shoal.environments.adapters.teams import Team, end
-from shoal.environments.adapters.values import by_agent, flag, number, started, stepped
+from shoal.environments.adapters.gymnasium import limits, rendered_picture
+from shoal.environments.adapters.teams import Team, by_agent, checked_number, end, flag, started, stepped
 from shoal.errors import InputError, told, unknown
 from shoal.game import Game, HostEnvironment, HostTimestep
 from shoal.security import user_modules
@@ -64,7 +63,7 @@ class TurnGame:
         self._earned[mover] = 0.0
         by_agent("the cumulative rewards", env._cumulative_rewards, self._places.keys())
         for agent, reward in env._cumulative_rewards.items():
-            i, total = self._places[agent], number(reward, "the reward of", agent)
+            i, total = self._places[agent], checked_number(reward, "the reward of", agent)
             out.reward[i] = total - self._earned[i]
             self._earned[i] = total
         here = self._listed()
@@ -108,7 +107,7 @@ class TurnGame:
 
     def render(self) -> np.ndarray | None:
         """As :meth:`shoal.game.Game.render`."""
-        return picture(getattr(self._env, "render", None))
+        return rendered_picture(getattr(self._env, "render", None))
 
     def close(self) -> None:
         """As :meth:`shoal.game.Game.close`."""
@@ -309,7 +308,7 @@ class _ParallelGame:
             if gone[i]:
                 continue
             if agent in rewards:
-                out.reward[i] = number(rewards[agent], "the reward of", agent)
+                out.reward[i] = checked_number(rewards[agent], "the reward of", agent)
             elif any(agent in listed for listed in (here, seen, ended, cut)):
                 raise ValueError(f"rewards lack {agent!r}, which has acted.")
         late = self._time >= self._limit
@@ -344,7 +343,7 @@ class _ParallelGame:
         return here
 
     def render(self) -> np.ndarray | None:
-        return picture(getattr(self._env, "render", None))
+        return rendered_picture(getattr(self._env, "render", None))
 
     def close(self) -> None:
         self._env.close()

@@ -69,7 +69,7 @@ def make(
     Raises:
         InputError: the name or an option is invalid, or the library is not installed.
     """
-    parsed = parse(task)
+    parsed = parse_rware_task(task)
     on_host = check_choice("backend", backend, ("device", "host")) == "host"
     shared = check_choice("reward", reward, ("team", "individual")) == "team"
     check_steps("horizon", horizon)
@@ -82,7 +82,7 @@ def make(
     return _device(parsed, horizon)
 
 
-def parse(task: str) -> Task:
+def parse_rware_task(task: str) -> Task:
     """Parse the name of a task.
 
     Raises:
@@ -100,7 +100,7 @@ def parse(task: str) -> Task:
     return Task(name, rows, columns, int(robots), requests)
 
 
-def describe(task: Task, horizon: int, shared: bool, width: int) -> EnvSpec:
+def rware_spec(task: Task, horizon: int, shared: bool, width: int) -> EnvSpec:
     """The description that both backends share; ``width`` is that of an observation."""
     n = task.robots
     return equal_agents(
@@ -138,7 +138,7 @@ def _device(task: Task, horizon: int) -> "Environment":
     viewer = RobotWarehouseViewer(side, generator.goals, task.name, render_mode="rgb_array")
     env = RobotWarehouse(generator, time_limit=horizon + 1, viewer=viewer)
     outline = functools.partial(jumanji.warehouse, size=tuple(side), goals=np.asarray(generator.goals))
-    return jumanji.environment(describe(task, horizon, True, int(env.num_obs_features)), env, outline=outline)
+    return jumanji.jumanji_environment(rware_spec(task, horizon, True, int(env.num_obs_features)), env, outline=outline)
 
 
 class Warehouse:
@@ -146,7 +146,7 @@ class Warehouse:
 
     def __init__(self, task: str, horizon: int, shared: bool, render: bool = False) -> None:
         """``render`` is ignored: rware can only draw on a screen."""
-        parsed = parse(task)
+        parsed = parse_rware_task(task)
         try:
             from rware.warehouse import RewardType
             from rware.warehouse import Warehouse as Original
@@ -164,7 +164,7 @@ class Warehouse:
             max_steps=horizon,
             reward_type=RewardType.INDIVIDUAL,
         )
-        self.spec = describe(parsed, horizon, shared, self._env.observation_space[0].shape[0])
+        self.spec = rware_spec(parsed, horizon, shared, self._env.observation_space[0].shape[0])
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         """Start an episode."""

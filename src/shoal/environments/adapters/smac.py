@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shoal.environments.adapters.values import flag, metric_of, number
+from shoal.environments.adapters.teams import checked_number, flag, metric_of
 from shoal.environments.options import check_steps
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment, HostTimestep
@@ -88,16 +88,16 @@ def choose(task: str, package: str | None) -> str:
         raise unknown("package", package, INSTALL)
     wanted = [package] if package else ["smacv2"] if _DRAWN.fullmatch(task) else list(INSTALL)
     for candidate in wanted:
-        if installed(candidate):
+        if installed_package(candidate):
             return candidate
     ways = ", or ".join(INSTALL[candidate] for candidate in reversed(wanted))
-    other = _folder("smac") is not None and not installed("smac")
+    other = _folder("smac") is not None and not installed_package("smac")
     device = f" skirmish/{task} is the same map on Shoal's own engine." if task in LIMITS else ""
     note = " (The installed smac is a hyper-parameter optimiser of the same name.)" if other else ""
     raise InputError(f"smac/{task} needs {ways}.{note}{device}")
 
 
-def installed(package: str) -> bool:
+def installed_package(package: str) -> bool:
     """Whether a package is installed; a hyper-parameter optimiser is also called ``smac``."""
     folder = _folder(package)
     return folder is not None and (package == "smaclite" or (folder / "env" / "starcraft2").is_dir())
@@ -453,7 +453,7 @@ class Battle:
             self._write_observations(obs, out)
         else:
             raise InputError(f"{self.spec.name}: step gives {len(result)} values, but SMAC returns 3 and Gymnasium 5.")
-        out.reward[...] = number(reward, "the reward")
+        out.reward[...] = checked_number(reward, "the reward")
         write_smac_metrics(self.spec.metrics, self._core, info, out)
         if flag(over, "terminated"):
             out.last[...] = True

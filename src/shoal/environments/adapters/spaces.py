@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.environments.images import arranged_image, arrangement
 from shoal.environments.interface import MASK, Form, dim_of, parsed
-from shoal.environments.rows import as_bytes, width_of
+from shoal.environments.rows import as_bytes, width_of_part
 from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError
 from shoal.spec import Box, Discrete, EnvSpec, Part
@@ -36,7 +36,7 @@ def interface(
     return text
 
 
-def is_image(space: Any) -> bool:
+def is_image_space(space: Any) -> bool:
     """Whether a space is one of images: a Box of ``uint8`` from 0 to 255 with at least two axes."""
     from gymnasium import spaces
 
@@ -47,7 +47,7 @@ def is_image(space: Any) -> bool:
 def _observation(space: Any) -> Form:
     from gymnasium import spaces
 
-    if is_image(space):
+    if is_image_space(space):
         return ["box", list(space.shape), "uint8"]
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return ["box", list(space.shape)]
@@ -150,7 +150,7 @@ def _parts(space: Any, name: str = "") -> list[Part]:
     """
     from gymnasium import spaces
 
-    if is_image(space):
+    if is_image_space(space):
         return [Part(arrangement(space.shape)[1], "uint8", name)]
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return [Part(tuple(space.shape) or (1,), name=name)]
@@ -196,7 +196,7 @@ def _reader(space: Any) -> Read:
 def _byte_reader(space: Any) -> Read:
     from gymnasium import spaces
 
-    if is_image(space):
+    if is_image_space(space):
         return lambda seen: arranged_image(seen, space.shape)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         each = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
@@ -258,7 +258,7 @@ def kind(agent: str) -> str:
     return re.sub(r"[\W_]*\d+$", "", agent)
 
 
-def describe(
+def spec_of_spaces(
     name: str,
     agents: Sequence[Any],
     observations: Sequence[Observation],
@@ -283,7 +283,7 @@ def describe(
         roles.append(groups.index(group))
     packed = any(seen.pictured for seen in observations)
     shaped = packed or any(len(seen.parts) > 1 or len(seen.parts[0].shape) > 1 for seen in observations if seen.parts)
-    widths = tuple(sum(width_of(part, packed) for part in seen.parts) for seen in observations)
+    widths = tuple(sum(width_of_part(part, packed) for part in seen.parts) for seen in observations)
     own = 0 if packed else sum(widths)
     return EnvSpec(
         name=name,

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from shoal.environments.mpe.drawing import BLUE, GREEN, ORANGE
 from shoal.environments.options import check_count
-from shoal.environments.outlines import body
+from shoal.environments.outlines import BLUE, GREEN, ORANGE, body
 from shoal.errors import InputError
 from shoal.types import Outline
 

@@ -21,9 +21,8 @@ from shoal.environments.grid.field import (
     scattered,
     view_features,
 )
-from shoal.environments.mpe.drawing import BLUE, GREY, ORANGE
 from shoal.environments.options import check_count, check_flag, check_number, check_steps
-from shoal.environments.outlines import body, scene_of
+from shoal.environments.outlines import BLUE, GREY, ORANGE, body, scene_of
 from shoal.errors import InputError
 from shoal.spec import Part, equal_agents
 from shoal.types import Environment, Outline, Step

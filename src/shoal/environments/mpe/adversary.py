@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.build import highlighted, particle_environment
 from shoal.environments.mpe.core import (
     Agent,
     Landmark,
@@ -18,8 +18,8 @@ from shoal.environments.mpe.core import (
     pick,
     relative,
 )
-from shoal.environments.mpe.drawing import BLUE, VERMILION, highlighted
 from shoal.environments.options import check_count, check_flag, check_steps
+from shoal.environments.outlines import BLUE, VERMILION
 from shoal.types import Environment
 
 RADIUS = 0.08
@@ -81,7 +81,7 @@ def simple_adversary(*, num_good: int = 2, horizon: int = 25, continuous_actions
         goal = ("goal",) if agent > 0 else ()
         return relative(*goal, *landmarks(world), *others_of(world, agent))
 
-    return environment(
+    return particle_environment(
         "simple_adversary",
         world,
         observe=observe,

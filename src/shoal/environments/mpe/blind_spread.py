@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.build import particle_environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, landmarks, norm, offsets, own, relative
-from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 from shoal.environments.options import check_count, check_flag, check_steps
+from shoal.environments.outlines import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 from shoal.errors import InputError
 from shoal.types import Environment
 
@@ -137,7 +137,7 @@ def _build(name: str, sizes: tuple[int, ...], scrambled: bool, horizon: int, con
         plain = own("velocity", "position") + relative(*landmarks(world))
         return [plain[k] for k in orders[types[agent]]] if scrambled else plain
 
-    return environment(
+    return particle_environment(
         name,
         world,
         family="bps",

@@ -1,4 +1,7 @@
-"""Assembly of an :class:`Environment` from a particle world and its observation and reward functions."""
+"""Assembly of an :class:`Environment` from a particle world, its observation and reward functions, and its outline.
+
+In a picture agents are discs and landmarks rings.
+"""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +13,74 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.environments.mpe import core, drawing
-from shoal.environments.mpe.core import State, World
-from shoal.environments.outlines import scene_of
+from shoal.environments.mpe import core
+from shoal.environments.mpe.core import Agent, State, World, letter, letters
+from shoal.environments.outlines import GREEN, Colour, body, scene_of
 from shoal.environments.spec_rules import rivals_of
 from shoal.types import Box, Discrete, Environment, EnvSpec, Outline, Step
 
+PUSHES = ("stay", "left", "right", "down", "up")
+"""The names of the moves."""
+FORCES = ("no effect", *PUSHES[1:])
+"""The names of the components of a continuous move."""
 
-def environment(
+
+def highlighted(world: World, goals: Int[Array, " G"] | np.ndarray, colours: Sequence[Colour] = (GREEN,)) -> np.ndarray:
+    """[L, 3]: the landmarks' own colours, except that goal g has ``colours[g]``; a goal of several is green."""
+    painted = np.array([mark.colour for mark in world.landmarks]).reshape(-1, 3)
+    chosen = np.asarray(goals).tolist()
+    for goal, colour in zip(chosen, colours, strict=True):
+        painted[goal] = colour if chosen.count(goal) == 1 else GREEN
+    return painted
+
+
+def particle_outline(
+    world: World, state: State, colours: Callable[[State], np.ndarray] | None, features: list[list[str]]
+) -> Outline:
+    """One unbatched state in numbers; ``features`` [N][O] are names of what each agent observes."""
+    marks = colours(state) if colours else [mark.colour for mark in world.landmarks]
+    bodies = [body(agent.name, "disc", agent.radius, agent.colour, i) for i, agent in enumerate(world.agents)]
+    bodies += [
+        body(mark.name, "ring", mark.radius, colour) for mark, colour in zip(world.landmarks, marks, strict=True)
+    ]
+    comm = np.asarray(state.comm)
+    said = tuple(_message(world, comm[i]) if agent.speaks else "" for i, agent in enumerate(world.agents))
+    fixed = {
+        "box": [-1.2, -1.2, 1.2, 1.2],
+        "cell": 0,
+        "bodies": bodies,
+        "actions": _actions(world),
+        "features": features,
+    }
+    centres = np.concatenate([np.asarray(state.pos), np.asarray(state.landmarks)])
+    moving = {"x": centres[:, 0], "y": centres[:, 1]}
+    return Outline("bodies", fixed, moving, messages=said if any(agent.speaks for agent in world.agents) else ())
+
+
+def _actions(world: World) -> list[list[str]]:
+    """The names of each agent's actions, or of the components of continuous ones (:meth:`World.action_dims`)."""
+    if world.continuous:
+        parts = letters(world.vocabulary)
+        return [[*FORCES] * agent.moves + parts * agent.speaks for agent in world.agents]
+    words = letters(world.vocabulary, "say")
+
+    def names(agent: Agent) -> list[str]:
+        if not agent.speaks:
+            return list(PUSHES if agent.moves else ("nothing",))
+        return [f"{push}, {word}" for word in words for push in PUSHES] if agent.moves else words
+
+    return [names(agent) for agent in world.agents]
+
+
+def _message(world: World, word: np.ndarray) -> str:
+    if not word.any():
+        return "nothing"
+    if world.continuous:
+        return "[" + " ".join(f"{value:.2f}" for value in word) + "]"
+    return letter(int(word.argmax()))
+
+
+def particle_environment(
     name: str,
     world: World,
     *,
@@ -88,12 +151,12 @@ def environment(
 
     def step(key: PRNGKeyArray, state: State, action: Int[Array, " N"] | Float[Array, "N A"]) -> tuple[State, Step]:
         del key  # the dynamics are deterministic
-        state = core.advance(world, state, action)
+        state = core.advance_world(world, state, action)
         if count is not None:
             state = state._replace(tally=jnp.asarray(state.tally) + count(state))
         return state, make_step(state, reward(state), first=False)
 
     def outline(state: State) -> Outline:
-        return drawing.outline(world, state, colours, observed())
+        return particle_outline(world, state, colours, observed())
 
     return Environment(spec, reset, step, render=lambda state: scene_of(outline(state)), outline=outline)

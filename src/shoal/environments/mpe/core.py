@@ -106,7 +106,7 @@ def draw_world(world: World, key: PRNGKeyArray) -> State:
     )
 
 
-def advance(world: World, state: State, action: Int[Array, " N"] | Float[Array, "N A"]) -> State:
+def advance_world(world: World, state: State, action: Int[Array, " N"] | Float[Array, "N A"]) -> State:
     """One step of 0.1 s: forces of actions and contacts, damped velocities, new positions and messages."""
     force, comm = _decode(world, action)
     moves = np.array([a.moves for a in world.agents])

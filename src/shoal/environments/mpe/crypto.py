@@ -4,10 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.build import highlighted, particle_environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, letters, one_hot, pick
-from shoal.environments.mpe.drawing import BLUE, SKY, VERMILION, highlighted
 from shoal.environments.options import check_flag, check_steps
+from shoal.environments.outlines import BLUE, SKY, VERMILION
 from shoal.types import Environment
 
 LANDMARKS = 2
@@ -66,7 +66,7 @@ def simple_crypto(*, horizon: int = 25, continuous_actions: bool = False) -> Env
         key, message, secret = (letters(WORDS, name) for name in ("key", "message", "secret"))
         return (message, key + message, secret + key)[agent]
 
-    return environment(
+    return particle_environment(
         "simple_crypto",
         world,
         observe=observe,

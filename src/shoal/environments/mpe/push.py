@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.build import highlighted, particle_environment
 from shoal.environments.mpe.core import (
     COLOUR,
     Agent,
@@ -22,8 +22,8 @@ from shoal.environments.mpe.core import (
     pick,
     relative,
 )
-from shoal.environments.mpe.drawing import BLUE, VERMILION, highlighted
 from shoal.environments.options import check_flag, check_steps
+from shoal.environments.outlines import BLUE, VERMILION
 from shoal.types import Environment
 
 LANDMARKS = 2
@@ -88,7 +88,7 @@ def simple_push(*, horizon: int = 25, continuous_actions: bool = False) -> Envir
         goal = relative("goal") + of(("goal",), *COLOUR)
         return own("velocity") + goal + relative(*marks) + of(marks, *COLOUR) + mates
 
-    return environment(
+    return particle_environment(
         "simple_push",
         world,
         observe=observe,

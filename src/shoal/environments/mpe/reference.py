@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.build import highlighted, particle_environment
 from shoal.environments.mpe.core import (
     COLOUR,
     Agent,
@@ -21,7 +21,6 @@ from shoal.environments.mpe.core import (
     relative,
     square,
 )
-from shoal.environments.mpe.drawing import BLUE, ORANGE, highlighted
 from shoal.environments.options import (
     Convention,
     check_convention,
@@ -30,6 +29,7 @@ from shoal.environments.options import (
     check_number,
     check_steps,
 )
+from shoal.environments.outlines import BLUE, ORANGE
 from shoal.types import Environment
 
 LANDMARKS = 3
@@ -102,7 +102,7 @@ def simple_reference(
         goal = f"goal of agent_{1 - agent}"
         return own("velocity") + relative(*landmarks(world)) + of((goal,), *COLOUR) + letters(WORDS)
 
-    return environment(
+    return particle_environment(
         "simple_reference",
         world,
         observe=observe,

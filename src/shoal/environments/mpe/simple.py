@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.build import particle_environment
 from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, own, relative, square
-from shoal.environments.mpe.drawing import BLUE, GREEN
 from shoal.environments.options import check_flag, check_steps
+from shoal.environments.outlines import BLUE, GREEN
 from shoal.types import Environment
 
 
@@ -42,7 +42,7 @@ def simple(*, horizon: int = 25, continuous_actions: bool = False) -> Environmen
         del agent
         return own("velocity") + relative("landmark_0")
 
-    return environment(
+    return particle_environment(
         "simple",
         world,
         observe=observe,

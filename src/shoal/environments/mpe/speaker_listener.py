@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.build import highlighted, particle_environment
 from shoal.environments.mpe.core import (
     COLOUR,
     Agent,
@@ -21,8 +21,8 @@ from shoal.environments.mpe.core import (
     relative,
     square,
 )
-from shoal.environments.mpe.drawing import BLUE, ORANGE, highlighted
 from shoal.environments.options import Convention, check_convention, check_flag, check_steps
+from shoal.environments.outlines import BLUE, ORANGE
 from shoal.types import Environment
 
 LANDMARKS = 3
@@ -89,7 +89,7 @@ def simple_speaker_listener(
             return of(("goal",), *COLOUR)
         return own("velocity") + relative(*landmarks(world)) + letters(world.vocabulary)
 
-    return environment(
+    return particle_environment(
         "simple_speaker_listener",
         world,
         observe=observe,

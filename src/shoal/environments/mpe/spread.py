@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.build import particle_environment
 from shoal.environments.mpe.core import (
     Agent,
     Landmark,
@@ -19,7 +19,6 @@ from shoal.environments.mpe.core import (
     own,
     relative,
 )
-from shoal.environments.mpe.drawing import BLUE
 from shoal.environments.options import (
     Convention,
     check_convention,
@@ -29,6 +28,7 @@ from shoal.environments.options import (
     check_number,
     check_steps,
 )
+from shoal.environments.outlines import BLUE
 from shoal.types import Environment
 
 RADIUS = 0.15
@@ -116,7 +116,7 @@ def simple_spread(
         silence = [f"{mate} {word}" for mate in mates for word in letters(WORDS)]
         return own("velocity", "position") + relative(*landmarks(world), *mates) + silence
 
-    return environment(
+    return particle_environment(
         "simple_spread",
         world,
         observe=observe,

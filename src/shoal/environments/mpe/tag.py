@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.build import particle_environment
 from shoal.environments.mpe.core import (
     Agent,
     Landmark,
@@ -19,8 +19,8 @@ from shoal.environments.mpe.core import (
     own,
     relative,
 )
-from shoal.environments.mpe.drawing import BLUE, VERMILION
 from shoal.environments.options import check_count, check_flag, check_steps
+from shoal.environments.outlines import BLUE, VERMILION
 from shoal.types import Environment
 
 CATCH = 10.0
@@ -108,7 +108,7 @@ def simple_tag(
         places = relative(*landmarks(world), *others_of(world, agent))
         return own("velocity", "position") + places + of(others_of(world, agent, hunters), "velocity x", "velocity y")
 
-    return environment(
+    return particle_environment(
         "simple_tag",
         world,
         observe=observe,

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from shoal.environments.mpe.build import environment
+from shoal.environments.mpe.build import particle_environment
 from shoal.environments.mpe.core import (
     Agent,
     Landmark,
@@ -20,9 +20,9 @@ from shoal.environments.mpe.core import (
     own,
     relative,
 )
-from shoal.environments.mpe.drawing import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION
 from shoal.environments.mpe.tag import fence
 from shoal.environments.options import check_count, check_flag, check_steps
+from shoal.environments.outlines import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION
 from shoal.types import Environment
 
 WORDS = 4
@@ -131,7 +131,7 @@ def simple_world_comm(
         shelter = [f"own presence in forest_{i}" for i in range(forests)]
         return common + (fleeing + shelter + letters(WORDS) if agent < hunters else shelter + fleeing)
 
-    return environment(
+    return particle_environment(
         "simple_world_comm",
         world,
         observe=observe,

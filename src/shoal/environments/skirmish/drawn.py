@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.environments.skirmish.army import State
-from shoal.environments.skirmish.battle import Battle
+from shoal.environments.skirmish.battle import Battle, State
 from shoal.environments.skirmish.build import Start, begun
 from shoal.environments.skirmish.terrain import SIDE
 from shoal.environments.skirmish.units import UNITS

@@ -7,11 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.environments.skirmish import fighting, motion
-from shoal.environments.skirmish.army import State, Stats
-from shoal.environments.skirmish.battle import EAST, NORTH, SOUTH, WEST, Battle, half
-from shoal.environments.skirmish.fighting import Aim, Targets
+from shoal.environments.skirmish.battle import EAST, NORTH, SOUTH, WEST, Battle, State, Stats, half
+from shoal.environments.skirmish.fighting import FAR, Aim, Targets, acquired, commanded, distances, first_least, marks
 from shoal.environments.skirmish.motion import Course
-from shoal.environments.skirmish.targets import FAR, acquired, commanded, distances, first_least, marks
 
 TICKS = 8
 """Ticks in a step: SMAC's ``step_mul``."""
@@ -28,7 +26,7 @@ LEAST_DELAY, DELAYS = -1, 4
 """A shot is followed by a random delay of -1, 0, 1 or 2 ticks beside its cooldown."""
 
 
-def advance(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[Array, "_ E"]]) -> State:
+def advance_battle(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequence[Int[Array, "_ E"]]) -> State:
     """One step from state leaves [U, E]; ``actions`` are those of the sides that agents play."""
     stats = battle.stats(s.kind)
     tick_keys = None

@@ -16,8 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from shoal.environments.skirmish import terrain
-from shoal.environments.skirmish.army import State, Stats
-from shoal.environments.skirmish.battle import Battle
+from shoal.environments.skirmish.battle import Battle, State, Stats
 
 CLEARANCE = 0.03
 """Distance that units keep when they walk past others."""

@@ -10,10 +10,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from shoal.environments.skirmish import motion, terrain
-from shoal.environments.skirmish.army import State, Stats
-from shoal.environments.skirmish.battle import MOVES, Battle, half
+from shoal.environments.skirmish.battle import MOVES, Battle, State, Stats, half
 from shoal.environments.skirmish.engine import MOVE
-from shoal.environments.skirmish.targets import distances
+from shoal.environments.skirmish.fighting import distances
 from shoal.environments.skirmish.units import MAX_ENERGY
 from shoal.spec import Part
 

@@ -34,8 +34,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.environments.skirmish import observe
-from shoal.environments.skirmish.army import Stats
-from shoal.environments.skirmish.battle import MOVES, NO_OP, STOP, Battle, half
+from shoal.environments.skirmish.battle import MOVES, NO_OP, STOP, Battle, Stats, half
 from shoal.environments.skirmish.engine import MOVE
 from shoal.environments.skirmish.observe import CENTRE
 from shoal.environments.skirmish.tasks import battle_of

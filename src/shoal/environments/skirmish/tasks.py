@@ -10,10 +10,9 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from shoal.environments.options import check_choice, check_flag, check_number, check_steps
-from shoal.environments.skirmish import drawing, drawn, units_scene
-from shoal.environments.skirmish.army import State
-from shoal.environments.skirmish.battle import Battle, multiplayer
-from shoal.environments.skirmish.build import Start, begun, environment, names
+from shoal.environments.skirmish import drawing, drawn
+from shoal.environments.skirmish.battle import Battle, State, multiplayer
+from shoal.environments.skirmish.build import Start, battle_environment, begun, names
 from shoal.environments.skirmish.maps import LARGEST_GAP, MAPS, Map, check_map, mirrored_axes, starts
 from shoal.environments.skirmish.terrain import SIDE
 from shoal.errors import InputError, unknown
@@ -113,8 +112,8 @@ def make(
     )
     name = f"skirmish/{task if isinstance(task, str) else task.name}"
     start = drawn.start_of(battle) if chosen is None else _start(battle, chosen)
-    views = partial(drawing.picture, battle), partial(units_scene.outline, battle)
-    return environment(name, battle, start, chosen is not None, *views)
+    views = partial(drawing.battle_picture, battle), partial(drawing.battle_outline, battle)
+    return battle_environment(name, battle, start, chosen is not None, *views)
 
 
 def battle_on(chosen: Map) -> Battle:

@@ -10,15 +10,22 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError, unknown
-from shoal.options.convert import several
+from shoal.options.convert import items_of
 from shoal.plots.style import check_format
 from shoal.statistics import compare as compare_scores
 from shoal.statistics import estimate, normalise
-from shoal.studies.compare.grouping import Methods, methods_of, named
 from shoal.studies.compare.published import check_names, environments_of, sources_of
 from shoal.studies.compare.published import read_results_file as read_results
-from shoal.studies.compare.result import Curves, MethodSummary, Pair, RunComparison, curves_of, scaled
-from shoal.studies.compare.sources import GREEDY, Source, read, read_archive
+from shoal.studies.compare.result import Curves, MethodSummary, Pair, RunComparison, curves_of, scaled_curves
+from shoal.studies.compare.sources import (
+    GREEDY,
+    Methods,
+    Source,
+    methods_by_name,
+    methods_of,
+    read_archive,
+    read_source,
+)
 from shoal.system.files import written_to
 
 STATISTICS = ("iqm", "mean", "median")
@@ -69,13 +76,13 @@ def compare(
         check_format(Path(output))  # before anything is read
     groups = runs if isinstance(runs, Mapping) else {"": runs}
     paths = {
-        name: [Path(getattr(run, "folder", run)) for run in several("runs", group, (str, Path))]
+        name: [Path(getattr(run, "folder", run)) for run in items_of("runs", group, (str, Path))]
         for name, group in groups.items()
     }
     sources, notes = _read(paths, metric, file_metric, tasks)
     if sum(map(len, sources.values())) < 2:
         raise InputError("A comparison needs at least two runs.")
-    methods = named(sources) if isinstance(runs, Mapping) else methods_of(sources[""])
+    methods = methods_by_name(sources) if isinstance(runs, Mapping) else methods_of(sources[""])
     result = _compared(methods, metric, statistic, normalise, notes)
     if output is not None:
         result.plot(written_to(output, Path(output)))
@@ -89,7 +96,7 @@ def _read(
     given_paths = [path for group in paths.values() for path in group]
     archives = {path: read_archive(path, metric) for path in given_paths if path.name.endswith(".jsonl.xz")}
     every = {path: read_results(path, names) for path in given_paths if path not in archives}
-    own = {path: [read(path, metric)] for path, file in every.items() if file is None} | archives
+    own = {path: [read_source(path, metric)] for path, file in every.items() if file is None} | archives
     files = [file for file in every.values() if file is not None]
     for given, what in ((names, "tasks"), (file_metric, "file_metric")):
         if given and not files:
@@ -123,7 +130,7 @@ def _compared(
         bounds = _bounds(level, environments)
         worst, best = ({task: pair[i] for task, pair in bounds.items()} for i in (0, 1))
         scores = {name: normalise(tasks, worst, best) for name, tasks in scores.items()}
-        curves = curves and scaled(curves, bounds)
+        curves = curves and scaled_curves(curves, bounds)
     statistics = ("mean", "median", "iqm", *(("optimality_gap",) if level is not None else ()))
     summaries = {
         name: MethodSummary(

@@ -118,7 +118,7 @@ def sources_of(
     Args:
         file: the file.
         environments: those that are compared. Other tasks are left out, and so are algorithms that lack one of them.
-        metric: as :func:`shoal.studies.compare.sources.read`.
+        metric: as :func:`shoal.studies.compare.sources.read_source`.
         file_metric: its name in the file; None for ``metric``, or one of :data:`RETURNS` for ``return``.
         label: of the file, in the methods' names.
 

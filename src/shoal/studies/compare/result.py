@@ -12,8 +12,7 @@ from shoal.plots import charts, figures
 from shoal.plots.charts import PER_SEED, Panel
 from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import Band, Comparison, Estimate, Scores, area, efficiency, profile, spanning
-from shoal.studies.compare.grouping import Methods
-from shoal.studies.compare.sources import GREEDY, TRAINING, Curve
+from shoal.studies.compare.sources import GREEDY, TRAINING, Curve, Methods
 
 # Curves of several methods at common steps: sample efficiency, and the area under each run's curve.
 
@@ -98,7 +97,7 @@ def _at(grid: Float[np.ndarray, " _"], curve: Curve) -> Float[np.ndarray, "_ _"]
     return values if np.array_equal(grid, steps) else np.stack([np.interp(grid, steps, one) for one in values.T], 1)
 
 
-def scaled(curves: Curves, bounds: Mapping[str, tuple[float, float]]) -> Curves:
+def scaled_curves(curves: Curves, bounds: Mapping[str, tuple[float, float]]) -> Curves:
     """Normalised curves: the worst score of an environment becomes 0, the best 1."""
     values = {
         name: {task: (x - bounds[task][0]) / (bounds[task][1] - bounds[task][0]) for task, x in tasks.items()}
@@ -110,7 +109,7 @@ def scaled(curves: Curves, bounds: Mapping[str, tuple[float, float]]) -> Curves:
 # The result.
 
 
-NAMES = {"mean": "mean", "median": "median", "iqm": "IQM", "optimality_gap": "optimality gap"}
+STATISTIC_NAMES = {"mean": "mean", "median": "median", "iqm": "IQM", "optimality_gap": "optimality gap"}
 """The statistics as tables name them."""
 
 
@@ -174,8 +173,8 @@ class RunComparison:
         counts = sorted(set(found.seeds.values()))
         seeds = counts[0] if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         row: dict[str, object] = {"method": name, "seeds": seeds}
-        row |= {NAMES[statistic]: estimate for statistic, estimate in found.estimates.items()}
-        return row | ({} if found.area is None else {f"area ({NAMES[self.statistic]})": found.area})
+        row |= {STATISTIC_NAMES[statistic]: estimate for statistic, estimate in found.estimates.items()}
+        return row | ({} if found.area is None else {f"area ({STATISTIC_NAMES[self.statistic]})": found.area})
 
     def plot(self, path: str | Path) -> Path:
         """Draw sample-efficiency curves, performance profiles and probabilities of improvement in one figure.
@@ -188,7 +187,8 @@ class RunComparison:
         panels: list[Panel] = []
         if self.curves is not None:
             lines = {method: (self.curves.places, self.curves.band(method, self.statistic)) for method in self.methods}
-            label = f"{NAMES[self.statistic]} of {name}, {'evaluated' if self.curves.kind == GREEDY else 'in training'}"
+            when = "evaluated" if self.curves.kind == GREEDY else "in training"
+            label = f"{STATISTIC_NAMES[self.statistic]} of {name}, {when}"
             panels.append(charts.efficiency(lines, label, steps=PER_SEED if self.curves.same_steps else None))
         thresholds = spanning(*self.scores.values())
         profiles = {method: (thresholds, profile(held, thresholds)) for method, held in self.scores.items()}

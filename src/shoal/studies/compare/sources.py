@@ -1,10 +1,13 @@
-"""What a run folder or a study's record says of its seeds: their final scores and their curves.
+"""What a run folder or a study's record says of its seeds, final scores and curves, and which runs are one method.
 
-Files of others' results are read by :mod:`shoal.studies.compare.published`.
+Files of others' results are read by :mod:`shoal.studies.compare.published`. One method are runs of one algorithm with
+one configuration, on one or several environments.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,11 @@ from jaxtyping import Float
 
 from shoal.errors import InputError, shortened, unknown
 from shoal.plots.curves import series
-from shoal.storage import evaluation_file, log, manifest
+from shoal.storage import folders, log, manifest
 from shoal.studies import archive, record
+from shoal.studies.entries import label
 from shoal.studies.exchange import options_text
+from shoal.system.files import to_json
 from shoal.training.settings import CHANGEABLE
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, "_ _"]]
@@ -53,7 +58,7 @@ class Source:
     (:data:`TRAINING`)."""
 
 
-def read(path: Path, metric: str) -> Source:
+def read_source(path: Path, metric: str) -> Source:
     """Read a run folder, or a record ``*.json`` of a study.
 
     Args:
@@ -69,8 +74,8 @@ def read(path: Path, metric: str) -> Source:
 
 
 def _from_folder(folder: Path, metric: str) -> Source:
-    run = _checked(manifest.read(folder)["config"], str(folder))
-    evaluation = evaluation_file.read(folder)
+    run = _checked(manifest.read_run_json(folder)["config"], str(folder))
+    evaluation = folders.read_evaluation(folder)
     if evaluation is None:
         raise InputError(
             f"{folder} has no final evaluation: shoal train --resume {folder} finishes the run (--eval-episodes 256 if "
@@ -82,18 +87,18 @@ def _from_folder(folder: Path, metric: str) -> Source:
         raise unknown(f"metric in the final evaluation of {folder} named", metric, map(printable, held))
     seeds = _seeds(run, str(folder))
     scores = _scores(held[metric].get("per_seed") if isinstance(held[metric], dict) else None, seeds, metric, folder)
-    rows, curves = log.read(folder), {}
+    rows, curves = log.read_log(folder), {}
     for kind, column in ((GREEDY, f"greedy/{metric}"), (TRAINING, metric)):
         if any(column in row for row in rows):
             steps, values = series(folder, column)
             if values.shape[1] == len(seeds):
-                curves[kind] = known(steps, values)
+                curves[kind] = known_points(steps, values)
     return _source(folder, folder.resolve().name, run, {}, seeds, _step(evaluation, folder), True, scores, curves)
 
 
 def read_archive(path: Path, metric: str) -> list[Source]:
     """Read the records of a study from their archive, without those of tuning; the arguments are those of
-    :func:`read`.
+    :func:`read_source`.
 
     Raises:
         InputError: there is none, one is damaged, or one has no such metric.
@@ -104,7 +109,7 @@ def read_archive(path: Path, metric: str) -> list[Source]:
 
 
 def _from_record(one: archive.Stored, metric: str) -> Source:
-    held, path = record.opened(one), one.path
+    held, path = record.opened_record(one), one.path
     name = "score" if metric == "return" else metric
     values = held.values(name)
     if values is None:
@@ -115,7 +120,7 @@ def _from_record(one: archive.Stored, metric: str) -> Source:
     scores, curves = _scores(means, seeds, metric, path), {}
     if metric == "return" and held.curve["step"]:
         steps, points = (np.asarray(held.curve[key], np.float64) for key in ("step", "score"))
-        curves[TRAINING] = known(steps, points)
+        curves[TRAINING] = known_points(steps, points)
     axes = {axis: value for axis, value in held.cell.items() if axis != "environment" and not axis.startswith("env.")}
     step, greedy = held.evaluation["step"], held.evaluation["greedy"]
     return _source(path, one.name, run, axes, seeds, step, greedy, scores, curves)
@@ -138,7 +143,7 @@ def _source(
     return Source(path, name, run["algorithm"], environment, flags, axes, seeds, step, greedy, scores, curves)
 
 
-def known(steps: np.ndarray, values: np.ndarray) -> Curve:
+def known_points(steps: np.ndarray, values: np.ndarray) -> Curve:
     """A curve without the steps at which the score of a seed is not known, for example because no episode had ended."""
     there = np.isfinite(values).all(1)
     return steps[there], values[there]
@@ -190,3 +195,105 @@ def _scores(found: Any, seeds: tuple[int, ...], metric: str, path: Path) -> Floa
 def printable(text: str) -> str:
     """A text from a file of somebody else, without what could change the terminal."""
     return "".join(x for x in text if x.isprintable())[:120]
+
+
+MAX_NAMED = 3
+"""If methods of one algorithm differ in more flags, they are named by their folders."""
+Methods = dict[str, dict[str, list[Source]]]
+"""``methods[method][environment]``: the runs, whose seeds are put together."""
+
+
+def methods_of(sources: Sequence[Source]) -> Methods:
+    """Group runs by algorithm; where runs in one environment have different flags, by algorithm and these flags.
+
+    If more than :data:`MAX_NAMED` flags differ, a study's records are named by the study's axes, and other runs by
+    their folders. So are runs with the same seeds of the same configuration, for example of two versions.
+
+    Raises:
+        InputError: as :func:`check_methods`.
+    """
+    found: Methods = {}
+    for algorithm in dict.fromkeys(one.algorithm for one in sources):
+        group = [one for one in sources if one.algorithm == algorithm]
+        flags = sorted({flag for pair in _pairs(group) for flag in _different(*pair)})
+        axes = sorted(
+            {axis for a, b in _pairs(group) for axis in a.axes | b.axes if a.axes.get(axis) != b.axes.get(axis)}
+        )
+        told = all(bool(_different(a, b)) == (a.axes != b.axes) for a, b in _pairs(group))
+        again = any(not _different(*pair) and set(pair[0].seeds) & set(pair[1].seeds) for pair in _pairs(group))
+        for one in group:
+            if not again and len(flags) <= MAX_NAMED:
+                differ = [f"{flag} {label(one.flags.get(flag, '–'))[:40]}" for flag in flags]
+            elif not again and told:
+                differ = [label(one.axes.get(axis, "–"))[:40] for axis in axes]
+            else:
+                differ = []
+            alone = one.name if sum(one.name == other.name for other in sources) == 1 else str(one.path)
+            name = printable(", ".join([algorithm, *differ]) if differ or not (flags or again) else alone)
+            found.setdefault(name, {}).setdefault(one.environment, []).append(one)
+    check_methods(found)
+    return found
+
+
+def methods_by_name(groups: Mapping[str, Iterable[Source]]) -> Methods:
+    """Methods that the caller has put together; a file of several algorithms gives a method for each of them.
+
+    Raises:
+        InputError: as :func:`check_methods`.
+    """
+    found: Methods = {}
+    for name, sources in groups.items():
+        held = list(sources)
+        several = len({one.name for one in held if one.greedy is None}) > 1
+        for one in held:
+            method = f"{name}, {one.name}" if several and one.greedy is None else name
+            found.setdefault(method, {}).setdefault(one.environment, []).append(one)
+    check_methods(found)
+    return found
+
+
+def check_methods(methods: Methods) -> None:
+    """Check that the methods can be compared.
+
+    Raises:
+        InputError: a method lacks an environment that another has, a seed occurs twice in a method, or some final
+            evaluations are greedy and others sampled.
+    """
+    environments = dict.fromkeys(environment for tasks in methods.values() for environment in tasks)
+    for environment in environments:
+        there = [name for name, tasks in methods.items() if environment in tasks]
+        for name in methods:
+            if name not in there:
+                raise InputError(
+                    f"Methods are compared on the same environments, but {name} has no run in {environment}, and "
+                    f"{there[0]} has."
+                )
+    for name, tasks in methods.items():
+        for environment, runs in tasks.items():
+            for one, other in combinations(runs, 2):
+                others = set(other.seeds)
+                if twice := [seed for seed in one.seeds if seed in others]:
+                    raise InputError(
+                        f"{one.path} and {other.path} both have seed {twice[0]} of {name} in {environment}; leave "
+                        f"one of them out."
+                    )
+    every = [one for tasks in methods.values() for runs in tasks.values() for one in runs]
+    sampled, greedy = ([one for one in every if one.greedy is kind] for kind in (False, True))
+    if sampled and greedy:
+        raise InputError(
+            f"The final evaluation of {sampled[0].path} is sampled and that of {greedy[0].path} is greedy."
+        )
+
+
+def _pairs(group: Sequence[Source]) -> list[tuple[Source, Source]]:
+    """Pairs of runs in the same environment."""
+    return [pair for pair in combinations(group, 2) if pair[0].environment == pair[1].environment]
+
+
+def _different(one: Source, other: Source) -> set[str]:
+    """The flags in which two runs differ."""
+    return {flag for flag in one.flags.keys() | other.flags.keys() if _text(one, flag) != _text(other, flag)}
+
+
+def _text(source: Source, flag: str) -> str:
+    return json.dumps(to_json(source.flags[flag]), sort_keys=True) if flag in source.flags else ""

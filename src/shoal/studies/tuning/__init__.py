@@ -5,8 +5,7 @@ Other packages import :func:`shoal.studies.tuning.running.tune`; studies also im
 * :mod:`shoal.studies.tuning.proposals` proposes the values of trials.
 * :mod:`shoal.training.traced` finds which hyper-parameters can be arrays of one compiled program, and makes an
   algorithm whose learner carries their values; :mod:`shoal.studies.tuning.structures` groups trials by the other
-  hyper-parameters.
-* :mod:`shoal.studies.tuning.population` trains and evaluates the trials of one structure in one program.
+  hyper-parameters, and trains and evaluates the trials of one structure in one program.
 * :mod:`shoal.studies.tuning.search` runs the rungs of successive halving and stores its state after each step;
   :mod:`shoal.studies.tuning.running` searches for every method of a study, and writes records and presets.
 

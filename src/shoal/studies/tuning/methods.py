@@ -16,7 +16,7 @@ from shoal.studies.combinations import Combination, axes_of, check_values, combi
 from shoal.studies.entries import key, label
 from shoal.studies.plan import Cell, cell_of, checked_flag, is_tuned, plan
 from shoal.studies.study_file import StudyFile
-from shoal.studies.tuning import halving
+from shoal.studies.tuning import file
 from shoal.studies.tuning.file import Range, Ranges, Tuning
 from shoal.system.files import to_json
 from shoal.training.settings import Settings
@@ -37,7 +37,7 @@ class Method:
     """One for each environment in which trials are made, without tuned values."""
     ranges: dict[str, Range]
     tuning: Tuning
-    rungs: tuple[halving.Rung, ...]
+    rungs: tuple[file.Rung, ...]
     """Of each round, with nominal steps; a trial has the whole updates in them."""
     name: str
     """For the record and the folder: a readable text and a digest of everything that determines the search."""

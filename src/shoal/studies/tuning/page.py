@@ -13,7 +13,7 @@ from shoal.plots.texts import duration_text, markdown_table, markdown_text, numb
 from shoal.studies.entries import label
 from shoal.studies.study_file import StudyFile, command_in_folder
 from shoal.studies.tuning.methods import Method, methods
-from shoal.studies.tuning.record import TuningRecord, mean, recorded
+from shoal.studies.tuning.record import TuningRecord, mean_score, tuning_records
 from shoal.system.files import write_text
 
 # A figure of all trials of a search as SVG text, which has the same bytes with any version of any library.
@@ -30,7 +30,7 @@ def trials_figure(record: TuningRecord) -> str:
 
     The winner is orange, the default black. Trials that diverged before the first rung are not shown.
     """
-    scores = [[mean(one) for one in trial["scores"]] for trial in record.trials]
+    scores = [[mean_score(one) for one in trial["scores"]] for trial in record.trials]
     known = [x for each in scores for x in each if math.isfinite(x)]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     vertical = _scale(low, high, HEIGHT - _BOTTOM, _TOP)
@@ -144,7 +144,7 @@ def write_tuning_page(study: StudyFile, records: Path, page_path: Path) -> Path 
     if study.tuning is None:
         return None
     found = methods(study)
-    held = recorded(records, found)
+    held = tuning_records(records, found)
     if not held:
         return None
     path = page_path.with_name(f"{page_path.stem}-tuning.md")
@@ -240,7 +240,7 @@ def _trial(record: TuningRecord, i: int, place: int) -> dict[str, Any]:
     row |= {_plain(flag): _value(trial["values"][flag]) if flag in trial["values"] else "–" for flag in record.ranges}
     for number, (steps, _) in enumerate(record.rungs):
         if number < len(trial["scores"]):
-            score = mean(trial["scores"][number])
+            score = mean_score(trial["scores"][number])
             row[f"{number_text(steps)} steps"] = (
                 number_text(float(f"{score:.4g}")) if math.isfinite(score) else "diverged"
             )

@@ -9,8 +9,7 @@ import numpy as np
 
 from shoal.errors import InputError
 from shoal.studies.entries import label
-from shoal.studies.tuning.file import Range
-from shoal.studies.tuning.halving import Scores, ranked
+from shoal.studies.tuning.file import Range, Scores, ranked
 from shoal.studies.tuning.methods import Method
 from shoal.system import extras
 
@@ -49,10 +48,10 @@ def _drawn_value(span: Range, share: float) -> Any:
         value = low + share * (high - low)
     if whole:
         return min(max(round(value), int(span.low)), int(span.high))
-    return rounded(value, span)
+    return rounded_value(value, span)
 
 
-def rounded(value: float, span: Range) -> float:
+def rounded_value(value: float, span: Range) -> float:
     """A number with :data:`DIGITS` significant digits that lies within the range."""
     return min(max(float(f"{value:.{DIGITS}g}"), span.low), span.high)
 
@@ -149,4 +148,4 @@ def _distribution(optuna: Any, span: Range) -> Any:
 def _value(span: Range, value: Any) -> Any:
     if span.values:
         return next(one for one in span.values if label(one) == value)
-    return value if isinstance(span.low, int) else rounded(value, span)
+    return value if isinstance(span.low, int) else rounded_value(value, span)

@@ -16,13 +16,13 @@ from shoal.errors import InputError, shortened
 from shoal.studies.archive import Stored, find, json_text, stored
 from shoal.studies.combinations import Combination
 from shoal.studies.plan import existing_path
-from shoal.studies.record import check_hardware, check_keys, check_kind, check_list, check_number
+from shoal.studies.record import check_hardware, check_keys, check_kind, check_list, check_record_number
 from shoal.studies.study_file import StudyFile, command_word
-from shoal.studies.tuning.halving import ranked
+from shoal.studies.tuning.file import ranked
 from shoal.studies.tuning.methods import Method, method_of, methods
 from shoal.system.files import make_folder, to_json, write_text
 
-FORMAT = 1
+TUNING_FORMAT = 1
 _KINDS: dict[str, Any] = {
     "study": str,
     "commit": (str, type(None)),
@@ -92,37 +92,39 @@ class TuningRecord:
         return found
 
 
-def mean(scores: Any) -> float:
+def mean_score(scores: Any) -> float:
     """A trial's mean over seeds and environments; NaN if it diverged."""
     return math.nan if any(one is None for one in scores) else float(np.mean(scores))
 
 
-def path_of(folder: Path, method: Method) -> Path:
+def tuning_record_path(folder: Path, method: Method) -> Path:
     """The path of a method's record in the study's folder of records, if it has a file of its own."""
     return existing_path(folder / f"{method.name}.json")
 
 
-def write(path: Path, record: TuningRecord) -> None:
+def write_tuning_record(path: Path, record: TuningRecord) -> None:
     """Write a record atomically; its folder is created if needed. The same record gives the same bytes.
 
     Raises:
         WriteError: it cannot be written.
     """
-    found = {"format": FORMAT, "kind": "tuning"} | {field.name: getattr(record, field.name) for field in fields(record)}
+    found = {"format": TUNING_FORMAT, "kind": "tuning"} | {
+        field.name: getattr(record, field.name) for field in fields(record)
+    }
     make_folder(path.parent)
     write_text(path, json_text(to_json(found, "record")) + "\n")
 
 
-def read(path: Path) -> TuningRecord:
+def read_tuning_record(path: Path) -> TuningRecord:
     """Read and validate a record that has a file of its own.
 
     Raises:
         InputError: there is none, it is damaged, of another program, or of a newer Shoal.
     """
-    return opened(Stored(path.stem, path))
+    return opened_tuning_record(Stored(path.stem, path))
 
 
-def opened(one: Stored) -> TuningRecord:
+def opened_tuning_record(one: Stored) -> TuningRecord:
     """Read and validate a record, which may be in an archive.
 
     Raises:
@@ -147,7 +149,7 @@ def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[st
         found.extend([] if found else methods(study))
         method = method_of(found, one)
         if method.name not in held:
-            held.update(recorded(folder, [method]))
+            held.update(tuning_records(folder, [method]))
         if method.name not in held:
             raise study.error(
                 f"{method.title} has no record of tuning {method.name}.json in {folder}; run shoal tune "
@@ -158,7 +160,7 @@ def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[st
     return flags
 
 
-def recorded(folder: Path, found: Iterable[Method]) -> dict[str, TuningRecord]:
+def tuning_records(folder: Path, found: Iterable[Method]) -> dict[str, TuningRecord]:
     """The records of methods, by the methods' names.
 
     Raises:
@@ -166,7 +168,7 @@ def recorded(folder: Path, found: Iterable[Method]) -> dict[str, TuningRecord]:
     """
     every = stored(folder)
     held = {method.name: find(every, method.name) for method in found}
-    return {name: opened(one) for name, one in held.items() if one is not None}
+    return {name: opened_tuning_record(one) for name, one in held.items() if one is not None}
 
 
 def _checked(found: Any) -> TuningRecord:
@@ -176,8 +178,8 @@ def _checked(found: Any) -> TuningRecord:
     found.pop("kind")
     if type(version) is not int or version < 1:
         raise InputError(f"its format is {shortened(version)}.")
-    if version > FORMAT:
-        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads up to {FORMAT}.")
+    if version > TUNING_FORMAT:
+        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads up to {TUNING_FORMAT}.")
     check_keys("record", found, [field.name for field in fields(TuningRecord)])
     for name in found:
         check_kind(name, found[name], _KINDS.get(name, dict))
@@ -187,7 +189,7 @@ def _checked(found: Any) -> TuningRecord:
     for part, names in (("seconds", ("training", "other")), ("budget", ("steps", "trained", "episodes"))):
         check_keys(part, found[part], names)
         for name, value in found[part].items():
-            check_number(f"{part}.{name}", value)
+            check_record_number(f"{part}.{name}", value)
     for run in found["runs"]:
         check_kind("a run", run, dict)
         check_keys("runs", run, ("algorithm", "environment", "env", "settings", "config"))
@@ -198,7 +200,7 @@ def _checked(found: Any) -> TuningRecord:
         check_keys("ranges", span, ("low", "high", "log", "values", "kind"))
     for rung in found["rungs"]:
         for value in check_list("rungs", rung):
-            check_number("rungs", value)
+            check_record_number("rungs", value)
     _check_trials(found)
     return TuningRecord(**found)
 
@@ -223,6 +225,6 @@ def _check_trials(found: Mapping[str, Any]) -> None:
                 if one is not None and len(check_list("scores", one)) != seeds:
                     raise InputError(f"trial {i} has scores of {len(one)} seeds of {seeds}.")
                 for value in one or ():
-                    check_number("a score", value)
+                    check_record_number("a score", value)
     if not 0 <= found["winner"] < len(found["trials"]):
         raise InputError(f"winner cannot be {found['winner']}.")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.algorithms import canonical
-from shoal.config import preset_files
+from shoal.config import config_files
 from shoal.errors import CheckpointError, GameError, InputError, NonFiniteError
 from shoal.options.flags import flags_of
 from shoal.storage import manifest
@@ -14,14 +14,14 @@ from shoal.storage.machine_speed import product_rate
 from shoal.studies.combinations import matches
 from shoal.studies.entries import label
 from shoal.studies.execution import listed
-from shoal.studies.record import rounded
+from shoal.studies.record import rounded_numbers
 from shoal.studies.running import OUT, reason_of
 from shoal.studies.state import records_folder
 from shoal.studies.study_file import StudyFile, read_study, study_path
 from shoal.studies.tuning import proposals, search
 from shoal.studies.tuning.file import Range
 from shoal.studies.tuning.methods import Method, methods
-from shoal.studies.tuning.record import TuningRecord, path_of, recorded, write
+from shoal.studies.tuning.record import TuningRecord, tuning_record_path, tuning_records, write_tuning_record
 from shoal.studies.tuning.search import Search
 from shoal.studies.tuning.structures import Instance, Setting, sorted_by_structure
 from shoal.studies.user_modules import check_imports, permit_imports
@@ -50,13 +50,13 @@ def plan_of(method: Method, state: Search | None) -> list[str]:
     return lines
 
 
-def record_of(state: Search) -> TuningRecord:
+def tuning_record_of(state: Search) -> TuningRecord:
     """The record of a finished search.
 
     Raises:
         NonFiniteError: all trials diverged.
     """
-    method, made, reached = state.method, manifest.describe(), state.reached()
+    method, made, reached = state.method, manifest.describe_machine(), state.reached()
     commit: str | None = made["commit"]
     tuning = method.tuning
     names = ("eta", "rounds", "seeds", "seed", "episodes", "evaluation_seed", "draw", "search", "default")
@@ -78,8 +78,8 @@ def record_of(state: Search) -> TuningRecord:
         commit=commit.removesuffix("+") if commit else None,
         changed=bool(commit) and commit.endswith("+"),
         platform=made["platform"],
-        hardware=made["hardware"] | {"product_gflops": rounded(product_rate() / 1e9)},
-        seconds={name: rounded(value) for name, value in state.seconds.items()},
+        hardware=made["hardware"] | {"product_gflops": rounded_numbers(product_rate() / 1e9)},
+        seconds={name: rounded_numbers(value) for name, value in state.seconds.items()},
     )
 
 
@@ -197,7 +197,7 @@ def tune(
         permit_imports(described)
     chosen = _selected(described, methods(described), only or {})
     where = records_folder(described, records)
-    held = recorded(where, chosen)
+    held = tuning_records(where, chosen)
     searches = {}
     for method in chosen:
         if method.name not in held:
@@ -238,7 +238,7 @@ def _prepared(study: StudyFile, method: Method, folder: Path) -> Search:
             proposals.optuna_library()
         settings = [Setting(method, cell) for cell in method.cells]
         traced = [flag for flag in settings[0].traced if all(flag in setting.traced for setting in settings)]
-        state = search.opened(method, settings, traced, folder)
+        state = search.open_search(method, settings, traced, folder)
         trials = state.trials or ([] if method.tuning.search == "optuna" else state.propose())
         for setting in settings:
             for structure in search.sorted_by_structure(dict(enumerate(trials)), traced):
@@ -255,10 +255,10 @@ def _run(report: TuningReport, out: Path, where: Path, progress: bool) -> None:
             continue
         folder = out / method.name
         try:
-            if not search.run(state, folder, progress, notices.warn if progress else _quiet):
+            if not search.complete_search(state, folder, progress, notices.warn if progress else _quiet):
                 raise KeyboardInterrupt
-            record = record_of(state)
-            write(path_of(where, method), record)
+            record = tuning_record_of(state)
+            write_tuning_record(tuning_record_path(where, method), record)
             report.records[method.name] = record
             report.presets[method.name] = _preset(report.study, method, record, where)
             search.forget_states(folder)
@@ -282,5 +282,5 @@ def _preset(study: StudyFile, method: Method, record: TuningRecord, where: Path)
         f"{record.budget['trained']:,} environment steps in total, commit {record.commit or 'unknown'}"
         + (" with changed files" if record.changed else "")
     )
-    preset_files.write(path, record.runs[0]["algorithm"], record.environments, record.flags, source)
+    config_files.write_preset(path, record.runs[0]["algorithm"], record.environments, record.flags, source)
     return path

@@ -8,19 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import InputError, NonFiniteError
-from shoal.security import links, reading
+from shoal.security import reading
 from shoal.storage.lock import hold
-from shoal.studies.archive import MAX_BYTES
+from shoal.studies.archive import MAX_RECORD_BYTES
 from shoal.studies.tuning import proposals
-from shoal.studies.tuning.halving import Scores, ranked
+from shoal.studies.tuning.file import Scores, ranked
 from shoal.studies.tuning.methods import Method
-from shoal.studies.tuning.population import Population, Result
-from shoal.studies.tuning.structures import Instance, Setting, Structure, Trial, sorted_by_structure
+from shoal.studies.tuning.structures import (
+    Instance,
+    Population,
+    Setting,
+    Structure,
+    Trial,
+    TrialScores,
+    sorted_by_structure,
+)
 from shoal.system.files import dumps, from_json, make_folder, write_text
 from shoal.training.progress import Progress
 from shoal.training.stopping import Stop
 
-FILE, STATES = "search.json", "states"
+SEARCH_FILE, STATES = "search.json", "states"
 
 
 @dataclass
@@ -34,7 +41,7 @@ class Search:
     """Flags that are traced arrays."""
     trials: list[Trial] = field(default_factory=list)
     """The values of all trials so far, round after round."""
-    scores: dict[str, Result] = field(default_factory=dict)
+    scores: dict[str, TrialScores] = field(default_factory=dict)
     """By ``ROUND/RUNG/ENVIRONMENT`` (numbers from 0), the scores of each trial."""
     seconds: dict[str, float] = field(default_factory=lambda: {"training": 0.0, "other": 0.0})
 
@@ -95,15 +102,15 @@ class Search:
         return order[0]
 
 
-def opened(method: Method, settings: list[Setting], traced: list[str], folder: Path) -> Search:
+def open_search(method: Method, settings: list[Setting], traced: list[str], folder: Path) -> Search:
     """The search that is stored in ``folder``, or a new one.
 
     Raises:
         InputError: the file of the search is damaged.
     """
-    path = folder / FILE
+    path = folder / SEARCH_FILE
     try:
-        found = from_json(reading.parse(reading.read_bytes(path, MAX_BYTES)))
+        found = from_json(reading.parse_json(reading.read_bytes(path, MAX_RECORD_BYTES)))
         scores = {name: {int(t): x for t, x in each.items()} for name, each in found["scores"].items()}
         trials = [{flag: _tuple(value) for flag, value in one.items()} for one in found["trials"]]
         return Search(method, settings, traced, trials, scores, found["seconds"])
@@ -113,7 +120,7 @@ def opened(method: Method, settings: list[Setting], traced: list[str], folder: P
         raise InputError(f"{path} cannot be read ({error}); delete its folder to search again.") from None
 
 
-def run(search: Search, folder: Path, progress: bool, say: Callable[[str], None]) -> bool:
+def complete_search(search: Search, folder: Path, progress: bool, say: Callable[[str], None]) -> bool:
     """Complete a search; returns False if a signal stopped it.
 
     After a crash at most the training since the last checkpoint is lost (``checkpoint_seconds``).
@@ -159,7 +166,7 @@ def _rung(
             instance = Instance(setting, structure.fixed)
             # Named by the first trial of the whole structure, which does not change when trials are dropped.
             whole = next(one for one in search.structures(search.alive(turn, 0)) if structure.trials[0] in one.trials)
-            states = links.own_file(folder, STATES) / f"{turn}-{e}-{whole.trials[0]}"
+            states = reading.own_file(folder, STATES) / f"{turn}-{e}-{whole.trials[0]}"
             traced = [flag for flag in search.traced if flag not in structure.fixed]
             population = Population(instance, _present(search, structure, traced), states)
             total = instance.updates[rung] * instance.settings.steps_per_update
@@ -186,7 +193,7 @@ def _present(search: Search, structure: Structure, traced: list[str]) -> list[st
     return [flag for flag in traced if all(flag in search.trials[number] for number in structure.trials)]
 
 
-def _report(found: Result, say: Callable[[str], None]) -> None:
+def _report(found: TrialScores, say: Callable[[str], None]) -> None:
     means = [sum(one) / len(one) for one in found.values() if one is not None]
     lost = len(found) - len(means)
     text = f"scores {min(means):.4g} to {max(means):.4g}" if means else "no score"
@@ -196,7 +203,7 @@ def _report(found: Result, say: Callable[[str], None]) -> None:
 def _store(search: Search, folder: Path) -> None:
     make_folder(folder)
     found: dict[str, Any] = {"trials": search.trials, "scores": search.scores, "seconds": search.seconds}
-    write_text(folder / FILE, dumps(found, "search", indent=1) + "\n")
+    write_text(folder / SEARCH_FILE, dumps(found, "search", indent=1) + "\n")
 
 
 def forget_states(folder: Path) -> None:

@@ -14,8 +14,8 @@ from shoal.cli.output import Escaping
 from shoal.config.config_files import to_toml
 from shoal.errors import CallbackError, CheckpointError, GameError, InputError, NonFiniteError
 from shoal.plots.texts import markdown_table, markdown_text
-from shoal.printable import escaped, escaped_as_unicode
 from shoal.system import notices
+from shoal.system.notices import escaped, escaped_as_unicode
 from shoal.training.progress import Progress
 
 BAD = [*map(chr, [*range(9), *range(11, 32), *range(127, 160)])]

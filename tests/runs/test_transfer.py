@@ -12,10 +12,10 @@ import pytest
 from shoal import algorithms
 from shoal.equations.normalise import Running
 from shoal.options.flags import override
+from shoal.runs.init_from import Transfer, arrays_by_name, match_arrays, with_arrays_of, words_of_array
 from shoal.sides.past_selves import against_past
 from shoal.sides.reward_normalisation import normalise_rewards
 from shoal.spec import EnvSpec
-from shoal.training.transfer import Transfer, match, merged, named, readable
 from shoal.types import Discrete, Learner, Scale
 
 SPEC = EnvSpec(
@@ -49,13 +49,13 @@ def learner(like: Learner, seed: int) -> Learner:
 def moved(there: Learner, here: Learner) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], Transfer, Learner]:
     """Arrays by name, of the earlier learner and of the new one, after the transfer."""
     before, new = learner(there, 1), learner(here, 2)
-    values = {name: np.asarray(x) for name, x in named(before).items()}
-    transfer = match({name: x.shape for name, x in values.items()}, here)
-    after = merged(new, transfer, values)
+    values = {name: np.asarray(x) for name, x in arrays_by_name(before).items()}
+    transfer = match_arrays({name: x.shape for name, x in values.items()}, here)
+    after = with_arrays_of(new, transfer, values)
     assert jax.tree.structure(after) == jax.tree.structure(new)
     assert all((x == y).all() for x, y in zip(*map(jax.tree.leaves, (after.optimiser, new.optimiser)), strict=True))
-    fresh = {name: np.asarray(x) for name, x in named(new).items()}
-    found = {name: np.asarray(x) for name, x in named(after).items()}
+    fresh = {name: np.asarray(x) for name, x in arrays_by_name(new).items()}
+    found = {name: np.asarray(x) for name, x in arrays_by_name(after).items()}
     untouched = {name for name in found if (found[name] == fresh[name]).all()}
     assert {"updates"} <= untouched and not untouched & set(transfer.taken)
     assert set(found) - untouched == set(transfer.taken) | {
@@ -86,11 +86,11 @@ def test_target_networks_follow_what_they_are_copies_of_at_the_start(name: str) 
     algorithm = algorithms.get(name).make(SPEC, config, Scale(4, 16, 10))
     like = jax.eval_shape(algorithm.init, jax.random.key(0))
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), like)
-    copies = match({}, one).copies
-    assert {x for x in named(like) if "/target/" in x} == set(copies)
+    copies = match_arrays({}, one).copies
+    assert {x for x in arrays_by_name(like) if "/target/" in x} == set(copies)
     if not copies:
         return
-    found = named(jax.jit(algorithm.init)(jax.random.key(3)))
+    found = arrays_by_name(jax.jit(algorithm.init)(jax.random.key(3)))
     assert all((found[x] == found[y]).all() for x, y in copies.items())
 
 
@@ -116,15 +116,15 @@ def test_several_policies_do_not_start_one_or_another_number() -> None:
     three, two = shapes("ippo", sharing="independent"), shapes("ippo", PAIR, sharing="independent")
     shared = shapes("ippo", agent_id=False)
     for there, here in ((three, shared), (three, two), (two, three)):
-        transfer = match({name: x.shape for name, x in named(there).items()}, here)
+        transfer = match_arrays({name: x.shape for name, x in arrays_by_name(there).items()}, here)
         assert not transfer.taken and transfer.networks == 0
         assert transfer.left["policy/actor/head/kernel"][0] != transfer.left["policy/actor/head/kernel"][1]
 
 
 def test_another_number_of_agents() -> None:
     with_id, without = ({"agent_id": known, "critic_input": "local"} for known in (True, False))
-    assert match(*_of(shapes("mappo", PAIR, **without), shapes("mappo", **without))).complete
-    transfer = match(*_of(shapes("mappo", PAIR, **with_id), shapes("mappo", **with_id)))
+    assert match_arrays(*_of(shapes("mappo", PAIR, **without), shapes("mappo", **without))).complete
+    transfer = match_arrays(*_of(shapes("mappo", PAIR, **with_id), shapes("mappo", **with_id)))
     first = {"policy/actor/layers/0/kernel", "critic/layers/0/kernel"}
     assert {x for x, (here, there) in transfer.left.items() if here != there} == first
     assert transfer.left["policy/actor/layers/0/kernel"] == ((1, 7, 3), (1, 6, 3))
@@ -134,7 +134,7 @@ def test_another_number_of_agents() -> None:
 
 def test_an_algorithm_takes_another_ones_actors() -> None:
     transfer = moved(shapes("ippo"), shapes("mappo"))[2]
-    assert {readable(x) for x in transfer.taken if x.startswith("policy/")} == {
+    assert {words_of_array(x) for x in transfer.taken if x.startswith("policy/")} == {
         "actor.head.bias", "actor.head.kernel", "actor.layers.0.bias", "actor.layers.0.kernel"
     }  # fmt: skip
     assert transfer.left.keys() >= {"critic/layers/0/kernel"}
@@ -148,7 +148,7 @@ def test_a_critics_last_layer_stays_with_the_scale_of_its_values(there: str, her
     _, _, transfer, _ = moved(shapes("mappo", value_norm=there), shapes("mappo", value_norm=here))
     assert transfer.rescaled == ("critic/head/bias", "critic/head/kernel") and not transfer.left
     assert "critic/layers/0/kernel" in transfer.taken and not [x for x in transfer.taken if x.startswith("statistics")]
-    assert match(*_of(shapes("mappo", value_norm="popart"), shapes("mappo"))).complete  # the same scale
+    assert match_arrays(*_of(shapes("mappo", value_norm="popart"), shapes("mappo"))).complete  # the same scale
 
 
 def test_a_scale_is_not_taken_without_the_last_layer() -> None:
@@ -160,10 +160,10 @@ def test_a_scale_is_not_taken_without_the_last_layer() -> None:
 def test_normalisers_that_only_one_run_has_are_named() -> None:
     plain, normal = shapes("mappo"), shapes("mappo", normalise_inputs=True)
     for there, here in ((plain, normal), (normal, plain)):
-        transfer = match(*_of(there, here))
+        transfer = match_arrays(*_of(there, here))
         assert transfer.units == ("policy/inputs/obs", "policy/inputs/state") and not transfer.left
     for there, here in ((plain, shapes("mappo", scaled=True)), (shapes("mappo", scaled=True), plain)):
-        transfer = match(*_of(there, here))  # the scale of values is found inside the other statistics
+        transfer = match_arrays(*_of(there, here))  # the scale of values is found inside the other statistics
         assert transfer.units == ("statistics/returns",) and not transfer.left and not transfer.rescaled
 
 
@@ -181,16 +181,16 @@ def test_the_pool_of_past_selves_begins_with_what_is_taken() -> None:
 
 def test_policies_alone() -> None:
     there, here = _of(shapes("qmix", normalise_inputs=True), shapes("qmix", normalise_inputs=True, reward_norm="scale"))
-    transfer = match({name: x for name, x in there.items() if name.startswith("policy/")}, here)
+    transfer = match_arrays({name: x for name, x in there.items() if name.startswith("policy/")}, here)
     assert all(x.startswith("critic/") for x in transfer.left) and transfer.units == ()
     assert {x.split("/")[1] for x in transfer.taken} == {"actor", "inputs"}
 
 
 def test_names_for_users() -> None:
-    assert readable("policy/1/actor/layers/0/kernel") == "side2.actor.layers.0.kernel"
-    assert readable("critic/0/head/bias") == "side1.critic.head.bias"
-    assert readable("statistics/value/mean") == "statistics.value.mean"
+    assert words_of_array("policy/1/actor/layers/0/kernel") == "side2.actor.layers.0.kernel"
+    assert words_of_array("critic/0/head/bias") == "side1.critic.head.bias"
+    assert words_of_array("statistics/value/mean") == "statistics.value.mean"
 
 
 def _of(there: Learner, here: Learner) -> tuple[dict[str, tuple[int, ...]], Learner]:
-    return {name: x.shape for name, x in named(there).items()}, here
+    return {name: x.shape for name, x in arrays_by_name(there).items()}, here
