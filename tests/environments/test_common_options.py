@@ -182,6 +182,15 @@ def device():
     return matrix_game([[0.0, 1.0], [1.0, 0.0]])
 
 
+def stated(shared_reward=None, score=None):
+    return host()
+
+
+class Stated(Script):
+    def __init__(self, shared_reward=None, score=None):
+        super().__init__()
+
+
 def anything(**options):
     assert not options
     return Script()
@@ -214,6 +223,15 @@ def test_an_option_of_the_class_is_passed_to_it(shoal: Callable) -> None:
     assert make("own_kinds:Sharing", score=3).spec.score == "sum"  # not a value of the common option
     _, out, _ = shoal("train", "mappo", "own_kinds:Sharing", "--help")
     assert "its own words" in " ".join(out.split())
+
+
+@pytest.mark.usefixtures("own_kinds")
+@pytest.mark.parametrize("name", ["stated", "Stated"])
+def test_an_option_of_a_factory_that_states_its_spec_is_not_applied_again(name: str) -> None:
+    built = make(f"own_kinds:{name}", shared_reward=True, score="mean")
+    assert built.spec == SPEC
+    earned = [step.reward for step in timesteps(built)]
+    np.testing.assert_array_equal(earned[1:], REWARD[1:])
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,9 @@ def split_common_options(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(the options for a factory, the options to apply to its environment).
 
-    An option that the factory accepts is passed to it, and also applied if its value is valid here; sharing rewards
-    that are already shared has no effect.
+    An option that the factory accepts is passed to it, and also among the second if its value is valid here: it is
+    applied to environments of other interfaces, which cannot say whether their rewards are shared. Sharing rewards that
+    are equal does not change them.
 
     Raises:
         InputError: an option has an invalid value.

@@ -19,7 +19,7 @@ from shoal.environments.validation import validate
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.security import isolation, user_modules
-from shoal.types import Environment
+from shoal.types import Environment, EnvSpec
 
 __all__ = ["FAMILIES", "built_in", "check_spec", "make", "names", "options_of", "validate"]
 
@@ -55,6 +55,8 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
         raise InputError(f"{name} needs the option {_list(missing)}.")
     with isolation.safe_children():
         made = factory(**own)
+    if isinstance(getattr(made, "spec", None), EnvSpec):  # it says what the factory's own options of these names did
+        common = {option: value for option, value in common.items() if option not in accepted}
     if not isinstance(made, Environment | HostEnvironment):
         made = foreign.adapt(made, functools.partial(factory, **own), called(name), metrics)
     elif metrics:
