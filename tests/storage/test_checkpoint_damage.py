@@ -244,3 +244,19 @@ def test_a_failed_save_is_removed_though_other_threads_still_write(
         (work / "part").mkdir()
         raise OSError(errno.ENOSPC, "No space left on device")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("large", ["digests", "file"])
+def test_a_file_of_a_checkpoint_that_is_too_large_is_damaged(
+    large: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is JSON with the right digest in any case: only its size is refused."""
+    with step_folders.commit(tmp_path, 3, keep=1) as work:
+        (work / "index.json").write_text("{}")
+    assert step_folders.newest_file(tmp_path, "index.json") == b"{}"
+    if large == "digests":
+        with (tmp_path / "3" / "sha256.json").open("a") as file:
+            file.write(" " * 16 * 2**20)
+    else:
+        monkeypatch.setattr(step_folders, "MAX_FILE_BYTES", 1)
+    assert step_folders.newest_file(tmp_path, "index.json") is None

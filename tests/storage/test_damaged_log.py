@@ -159,7 +159,7 @@ def test_a_step_that_is_wrong_takes_no_others_along(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for _ in range(40):
         steps = rng.integers(0, 12, rng.integers(0, 9)).tolist()
-        found = log_rows.parse_row([f'{{"step": {step}}}\n'.encode() for step in steps])
+        found = log_rows.parse_rows([f'{{"step": {step}}}\n'.encode() for step in steps])
         parts = [[s for i, s in enumerate(steps) if mask >> i & 1] for mask in range(2 ** len(steps))]
         longest = max(len(part) for part in parts if part == sorted(set(part)))
         got = [row.step for row in found.rows]

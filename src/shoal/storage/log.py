@@ -64,15 +64,15 @@ def read_rows(path: Path) -> LogRows:
 
     A last line without a line break is incomplete and not counted as dropped.
     """
-    return parse_row(_lines(path))
+    return parse_rows(_lines(path))
 
 
 def unpack(data: bytes) -> list[LogRow]:
     """The rows of intact text."""
-    return parse_row([line + b"\n" for line in data.split(b"\n")[:-1]]).rows
+    return parse_rows([line + b"\n" for line in data.split(b"\n")[:-1]]).rows
 
 
-def parse_row(lines: Iterable[bytes]) -> LogRows:
+def parse_rows(lines: Iterable[bytes]) -> LogRows:
     """The rows of lines; lines without a line break are left out."""
     found, damaged = [], 0
     for line in lines:

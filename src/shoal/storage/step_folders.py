@@ -13,6 +13,7 @@ import re
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from shoal.errors import CheckpointError
 from shoal.security import reading
@@ -22,7 +23,9 @@ from shoal.system.notices import Warn
 _NAME = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
 _HIDDEN = ".unfinished-"
 _DIGESTS = "sha256.json"
-_MOST = 16 * reading.MIB
+_MAX_DIGESTS_BYTES = 16 * reading.MIB
+MAX_FILE_BYTES = 128 * reading.MIB
+"""Largest size in bytes of a file that is read alone: the index, at most 64 MiB, or the log's newest rows."""
 
 
 def committed_steps(folder: Path) -> list[tuple[int, int, Path]]:
@@ -90,18 +93,25 @@ def drop_after(folder: Path, step: int) -> None:
 def newest_file(folder: Path, name: str, step: int | None = None) -> bytes | None:
     """The file ``name`` of the newest step (or of ``step``) in which its SHA-256 is right; None if there is none.
 
+    A file of more than :data:`MAX_FILE_BYTES` counts as damaged.
+
     No other file is verified, so the time does not depend on the size of the step.
     """
     for other, _, path in committed_steps(folder):
         if step not in (None, other):
             continue
         try:
-            data = reading.read_bytes(path / name)
-            if reading.parse_json(reading.read_bytes(path / _DIGESTS))[name] == hashlib.sha256(data).hexdigest():
+            data = reading.read_bytes(path / name, MAX_FILE_BYTES)
+            if _recorded_digests(path)[name] == hashlib.sha256(data).hexdigest():
                 return data
         except (OSError, ValueError, LookupError, TypeError):  # removed meanwhile, damaged, or without such a file
             continue
     return None
+
+
+def _recorded_digests(path: Path) -> Any:
+    """The SHA-256 of each file of a step, as its folder has them; not validated."""
+    return reading.parse_json(reading.read_bytes(path / _DIGESTS, _MAX_DIGESTS_BYTES))
 
 
 def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
@@ -113,7 +123,7 @@ def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
     candidates = [(other, path) for other, _, path in committed_steps(folder) if step in (None, other)]
     for other, path in candidates:
         try:
-            if reading.parse_json(reading.read_bytes(path / _DIGESTS, _MOST)) == file_digests(path, but=_DIGESTS):
+            if _recorded_digests(path) == file_digests(path, but=_DIGESTS):
                 return path
         except (OSError, ValueError):  # a missing file, or text that is not JSON
             pass
