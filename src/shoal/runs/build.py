@@ -96,8 +96,7 @@ def build(
     Raises:
         InputError: a setting, the configuration or the environment is invalid.
     """
-    layout = _layout(env, settings, devices)
-    scale = Scale(layout.num_envs, settings.rollout_length, settings.schedule_updates)
+    layout, scale = _layout(env, settings, devices)
     module, workers = algorithms.get(algorithm), workers_of(env, settings)
     decision = pretraining.decide(module, env, config, scale, settings.seed, workers)
     config = decision.config if decision else config
@@ -118,8 +117,7 @@ def check_build(
     Raises:
         InputError: a setting, the configuration or the environment is invalid.
     """
-    layout = _layout(env, settings, devices)
-    scale = Scale(layout.num_envs, settings.rollout_length, settings.schedule_updates)
+    layout, scale = _layout(env, settings, devices)
     if pretraining.preparation(algorithms.get(algorithm), env.spec, config, scale) is None:
         _built(algorithm, env, config, settings, layout, scale, opponents)
 
@@ -144,8 +142,8 @@ def _built(
     return Built(env, config, algorithm, layout, make, scale.num_updates)
 
 
-def _layout(env: AnyEnvironment, settings: Settings, devices: int | None) -> sharding.Layout:
-    """The layout over devices, after the checks of the environment and its evaluations."""
+def _layout(env: AnyEnvironment, settings: Settings, devices: int | None) -> tuple[sharding.Layout, Scale]:
+    """The layout over devices and sizes on each of them, after the checks of the environment and its evaluations."""
     devices = settings.devices or devices
     if settings.workers == "ray":
         if isinstance(env, Environment):
@@ -157,7 +155,7 @@ def _layout(env: AnyEnvironment, settings: Settings, devices: int | None) -> sha
         checks.check_evaluations(env, settings)
     else:
         registry.check_spec(env.spec)
-    return layout
+    return layout, Scale(layout.num_envs, settings.rollout_length, settings.schedule_updates)
 
 
 def workers_of(env: AnyEnvironment, settings: Settings) -> Workers:
