@@ -22,8 +22,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["XLA_FLAGS"] = xla_flags.known(_FAST, os.environ.get("XLA_FLAGS", ""))
 
 import jax  # noqa: E402
+import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
-from jaxtyping import install_import_hook  # noqa: E402
 
 from support.selection import listed  # noqa: E402
 
@@ -56,7 +56,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 sys.path.append(str(Path(__file__).parent / "support" / "user_modules"))
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
-install_import_hook("shoal", "beartype.beartype")
+jaxtyping.install_import_hook("shoal", "beartype.beartype")
 
 # The rate of the machine, which reports and records state, takes seconds to measure with matrices of the real size.
 from shoal.storage import machine_speed  # noqa: E402
@@ -103,6 +103,14 @@ def programs_are_freed_in_time() -> Iterator[None]:
     if not maps.exists() or maps.read_bytes().count(b"\n") > 40_000:
         jax.clear_caches()
         gc.collect()
+
+
+@pytest.fixture
+def unchecked_annotations() -> Iterator[None]:
+    """Annotations say ``float``, which is what users write; with traced hyper-parameters there are arrays."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -52,7 +52,9 @@ def test_a_page_has_its_whole_example(page: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["agent", "curriculum", pytest.param("functional", marks=pytest.mark.slow)])
-def test_an_example_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_example_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unchecked_annotations: None
+) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.chdir(tmp_path)
     importlib.import_module(name).main(600)

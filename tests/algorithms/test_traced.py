@@ -1,11 +1,9 @@
 """Numeric hyper-parameters may be traced arrays, so that one program can train with many values of them."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import pytest
 from test_every_algorithm import KEY, NAMES, config_of, played
 
@@ -41,12 +39,7 @@ def numbers(config: Any) -> dict[str, jax.Array]:
     return found | ({"kl_stop": jnp.float32(0.01)} if "kl_stop" in flags_of(config) else {})
 
 
-@pytest.fixture(autouse=True)
-def unchecked_annotations() -> Iterator[None]:
-    """Annotations say ``float``, which is what users write."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+pytestmark = pytest.mark.usefixtures("unchecked_annotations")
 
 
 def made(name: str, values: dict[str, Any]) -> Algorithm:

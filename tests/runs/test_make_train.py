@@ -1,12 +1,10 @@
 """Training as pure functions: the same as runs in folders, under ``vmap`` over keys and over hyper-parameters."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -80,14 +78,6 @@ def test_two_keys_under_vmap_are_two_single_runs(name: str) -> None:
     for i in range(2):
         (state, rows), (here, rows_here) = one(many, i), alone(KEYS[i])
         assert_close((state.learner, rows), (here.learner, rows_here))
-
-
-@pytest.fixture
-def unchecked_annotations() -> Iterator[None]:
-    """Annotations say ``float``, which is what users write."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.slow
