@@ -161,7 +161,7 @@ def test_a_crash_before_any_step_of_a_save_leaves_the_old_or_the_new(
         return call
 
     monkeypatch.setattr("shoal.storage.checkpoint._write_arrays", counted(_write_arrays_quickly))
-    for name in ("sync", "sync_tree", "digests"):
+    for name in ("sync", "sync_tree", "file_digests"):
         monkeypatch.setattr(step_folders, name, counted(getattr(step_folders, name)))
     monkeypatch.setattr("shutil.rmtree", counted(shutil.rmtree))
     for name in ("write_text", "write_bytes", "rename", "mkdir"):

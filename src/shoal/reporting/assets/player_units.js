@@ -1,4 +1,4 @@
-// Battles: terrain, units with bars, shots, beams and explosions (shoal/environments/skirmish/units_scene.py).
+// Battles: terrain, units with bars, shots, beams and explosions (shoal/environments/skirmish/drawing.py).
 "use strict";
 (() => {
   const sp = (window.ShoalPlayer = window.ShoalPlayer || {});
