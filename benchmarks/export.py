@@ -68,7 +68,7 @@ def measure(title: str, episodes: int) -> str:
         seconds, size = time.perf_counter() - began, model.stat().st_size
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        session: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         hlo = team.export(Path(folder) / "policy.stablehlo", format="stablehlo")
         call = jax.jit(jax.export.deserialize(bytearray(hlo.read_bytes())).call)
     function = policy_function(spec, team._algorithm, team._learner.policy)

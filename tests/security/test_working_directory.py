@@ -200,6 +200,7 @@ DRAWING = ("train", "study", "replay", "report")
 COMMANDS = [
     "evaluate RUN --episodes 2",
     "replay RUN --episodes 1 --output OUT.gif",
+    "export RUN --output OUT.onnx",
     "curves RUN --output OUT.svg",
     "curves RUN RUN --output OUT.png",
     "compare RUN",
