@@ -179,7 +179,7 @@ def test_nan_is_not_attributed_to_dead_agents(monkeypatch: pytest.MonkeyPatch) -
 def test_a_training_that_avoids_reward_is_noted(
     greedy: float, sampled: float, noted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(specimen, "short_training", lambda _: specimen.TrialResult(greedy, sampled))
+    monkeypatch.setattr(contract, "short_training", lambda _: specimen.TrialResult(greedy, sampled))
     text, notes = contract._trial(None)
     assert text == (
         f"mean reward {greedy:.2f} with greedy and {sampled:.2f} with sampled actions after 7,680 steps "

@@ -69,8 +69,9 @@ def written(folder: Path, environment: str, options: dict[str, Any], **settings:
 
 def with_policy(folder: Path) -> Path:
     """The folder with its initial policy."""
-    init = library.open_run(folder)._acting().init
-    Checkpoints(folder / "policy").save(0, jax.vmap(init)(jax.random.key(0)[None]).policy, {})
+    run = library.open_run(folder)
+    init = run._acting().init
+    Checkpoints(folder / "policy", run=run._identity()).save(0, jax.vmap(init)(jax.random.key(0)[None]).policy, {})
     return folder
 
 
@@ -468,8 +469,8 @@ def test_a_record_that_cannot_be_written_is_a_warning(
 def test_many_processes_record_at_once(tmp_path: Path) -> None:
     """A record is whole or not there, also where several write the same one."""
     code = (
-        "import sys; from pathlib import Path; from shoal.trust import provenance as own_runs\n"
-        "for i in range(50): own_runs.record(Path(sys.argv[1]), {'a': 1}, 'x' * 2000)"
+        "import sys; from pathlib import Path; from shoal.trust import provenance\n"
+        "for i in range(50): provenance.record_folder(Path(sys.argv[1]), {'a': 1}, 'x' * 2000)"
     )
     folder = tmp_path / "run"
     folder.mkdir()
