@@ -89,7 +89,7 @@ def measure(title: str, episodes: int) -> str:
             given: dict[str, Any] = {"observation": obs[None], "legal": legal[None], "first": np.full(1, first)}
             given["alive"] = np.ones((1, spec.num_agents), bool)
             given = {name: x for name, x in given.items() if name in function.inputs}
-            found = {}
+            found: dict[str, Any] = {}
             began = time.perf_counter()
             found["onnx"] = dict(zip(names, session.run(names, given | states["onnx"]), strict=True))
             times.append(time.perf_counter() - began)

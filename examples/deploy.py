@@ -16,7 +16,9 @@ def main(folder: str) -> None:
     agents = [team.agent(name) for name in team.agents]
 
     run = shoal.open_run(folder)
-    reset, step = jax.jit(run.env.reset), jax.jit(run.env.step)
+    env = run.env
+    assert isinstance(env, shoal.Environment), "this example steps environments on the device only"
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
     state, now = reset(jax.random.key(0))
     total = 0.0
     while not now.last:

@@ -12,6 +12,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -52,7 +53,7 @@ class Team:
         if "first" in given:
             given["first"][:] = self.first
         names = [port["name"] for port in self.about["outputs"]]
-        found = dict(zip(names, self.session.run(names, given | self.state), strict=True))
+        found: dict[str, Any] = dict(zip(names, self.session.run(names, given | self.state), strict=True))
         self.first, self.state = False, {name: found[after] for name, after in self.about["state"].items()}
         order = [agent["name"] for agent in self.about["agents"]]
         return {name: int(found["action"][0, order.index(name)]) for name in observations}

@@ -25,14 +25,15 @@ class FixedEntropy(shoal.Callback):
     """Logs the policies' mean entropy, in nats, in situations that stay the same during training."""
 
     def on_start(self, context):
-        algorithm, situations = context.algorithm, 64
+        algorithm, inspect, situations = context.algorithm, context.algorithm.inspect, 64
+        assert inspect is not None, "this algorithm does not tell its probabilities"
         keys = jax.random.split(jax.random.key(0), situations)
         step = jax.vmap(context.run.env.reset)(keys)[1]._replace(metrics=())  # leaves [64, ...]
 
         def entropy(learner):
             carry = algorithm.initial_carry(situations)
             _, action, extras = algorithm.act(learner, carry, step, jax.random.key(0), False)
-            p = algorithm.inspect(learner, carry, step, action, extras)["probabilities"]  # [64, N, A]
+            p = inspect(learner, carry, step, action, extras)["probabilities"]  # [64, N, A]
             return -(p * jnp.log(jnp.maximum(p, 1e-9))).sum(-1).mean()
 
         self.entropy = jax.jit(jax.vmap(entropy))  # over seeds

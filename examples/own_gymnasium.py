@@ -23,7 +23,7 @@ class Cart(gymnasium.Env):
     def __init__(self, friction: float = 0.1, render_mode: str | None = None):
         self.friction, self.render_mode = friction, render_mode
 
-    def reset(self, seed=None, options=None):
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.place, self.speed = self.np_random.uniform(-1, 1), 0.0
         return self._see(), {}
@@ -39,7 +39,7 @@ class Cart(gymnasium.Env):
         return np.array([self.place, self.speed], np.float32)
 
 
-gymnasium.register("Cart-v0", entry_point=Cart, max_episode_steps=100)
+gymnasium.register("Cart-v0", entry_point="own_gymnasium:Cart", max_episode_steps=100)
 
 if __name__ == "__main__":
     run = shoal.train("mappo", "gymnasium:own_gymnasium:Cart-v0", steps=2e5)

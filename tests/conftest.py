@@ -25,7 +25,7 @@ import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
-from support.selection import listed  # noqa: E402
+from support.selection import fitting  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_traceback_in_locations_limit", 0)  # recording source lines took 8 % of the time
@@ -83,12 +83,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Raises:
         pytest.UsageError: all tests are collected, and a line fits none of them.
     """
+    slow = frozenset(SLOW)
     used = {line for line in SLOW if line.endswith(".py") and (TESTS / line).is_file()}
     for item in items:
         name = item.path.relative_to(TESTS).as_posix() + item.nodeid[item.nodeid.find("::") :]
-        if fitting := [line for line in SLOW if listed(name, line)]:
+        if lines := fitting(name, slow):
             item.add_marker(pytest.mark.slow)
-            used.update(fitting)
+            used.update(lines)
     if not config.option.file_or_dir and (unused := [line for line in SLOW if line not in used]):
         raise pytest.UsageError(f"No test has the name in these lines of tests/slow.txt: {', '.join(unused)}")
 
@@ -121,6 +122,7 @@ def shoal(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, s
 
     def call(*words: str | Path) -> tuple[int, str, str]:
         code = cli.main([str(word) for word in words])
-        return code, *capsys.readouterr()
+        out, err = capsys.readouterr()
+        return code, out, err
 
     return call

@@ -9,14 +9,22 @@ import importlib.metadata
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 import shoal
 
-SIZES = {"num_envs": 4, "rollout_length": 25, "seeds": 2, "schedule_steps": 400, "eval_episodes": 4, "progress": False}
-RUNS = {
+SIZES: dict[str, Any] = {
+    "num_envs": 4,
+    "rollout_length": 25,
+    "seeds": 2,
+    "schedule_steps": 400,
+    "eval_episodes": 4,
+    "progress": False,
+}
+RUNS: dict[str, dict[str, Any]] = {
     "mappo": {"minibatches": 1},
     "happo": {"minibatches": 1, "recurrent": 8, "chunk_length": 5},
     "qmix": {"batch_size": 8, "buffer_size": 200, "learning_starts": 50},

@@ -87,6 +87,7 @@ def test_bounds_end_where_they_say(kind: type) -> None:
         for value in (low, high):
             assert value is not None, f"{name} is bounded on one side only"
             check_value(name, number(value), bounds)
+        assert low is not None and high is not None
         for value in (down(low), up(high)):
             refusal(owner, name, number(value))
         assert number is float or high <= LARGEST, f"{name} overflows 32 bits"

@@ -325,7 +325,7 @@ def test_one_agent_of_gymnasium_takes_and_gives_its_own() -> None:
     env.step(action)
     flat = spaces.flatten(env.observation_space, seen)
     team.reset()
-    index = int(team.act(flat[None])[0])
+    index = int(team.act(np.asarray(flat)[None])[0])
     np.testing.assert_array_equal(action, np.unravel_index(index, (2, 3)))
     np.testing.assert_array_equal(team.agent(0).act(seen), action)
     with pytest.raises(InputError, match="agent_0's observation lacks 'what'"):

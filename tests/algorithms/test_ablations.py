@@ -60,7 +60,8 @@ def test_maddpg_itself_refuses_them_and_the_registry_makes_them() -> None:
 
 def test_an_algorithm_of_the_users_own_has_them_if_it_takes_parts() -> None:
     config = self_imitation.Config(**OPTIMAL)
-    algorithm = algorithms.with_ablations("mappo", self_imitation).make(SPEC, config, SCALE)
+    own: Any = self_imitation
+    algorithm = algorithms.with_ablations("mappo", own).make(SPEC, config, SCALE)
     assert "q" in jax.eval_shape(algorithm.init, jax.random.key(0)).critic
 
 

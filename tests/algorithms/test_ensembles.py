@@ -76,7 +76,7 @@ def test_a_sub_policy_learns_from_its_own_episodes_only() -> None:
 
 
 def test_an_ensemble_of_which_one_plays_is_plain_maddpg() -> None:
-    """Sub-policy 0 moves as MADDPG's policy, sub-policy 1 not at all; critics and slow copies are MADDPG's."""
+    """Sub-policy 0 moves as MADDPG's policy, sub-policy 1 not at all; critics and target networks are MADDPG's."""
     plain, pair, traj = made(SPEC, BASE), made(SPEC, PAIR), make_trajectory(SPEC)
 
     def first(tree: Any) -> Any:

@@ -36,7 +36,7 @@ CONFIG = happo.Config(
 def agents_one_by_one(c: happo.Config, learner: Learner, traj: Trajectory, order: tuple[int, ...]) -> Any:
     """Algorithm 3, lines 8 to 13, for feed-forward nets: the actors' parameters as the pages of the paper say it."""
     actor = happo.make_nets(SPEC, c, tuple(range(SPEC.num_agents))).actor
-    adam = optax.chain(optax.clip_by_global_norm(c.max_grad_norm), optax.adam(c.learning_rate, eps=c.adam_eps))
+    adam = optax.chain(optax.clip_by_global_norm(c.max_grad_norm or 0.0), optax.adam(c.learning_rate, eps=c.adam_eps))
     team_step = traj.step
 
     @compiled  # once for all agents

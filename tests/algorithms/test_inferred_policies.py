@@ -1,4 +1,4 @@
-"""Inferred policies (Lowe et al. 2017, 4.2): models approach the true policies; targets read slow copies."""
+"""Inferred policies (Lowe et al. 2017, 4.2): models approach the true policies; targets read target networks."""
 
 from dataclasses import replace
 from typing import Any
@@ -103,11 +103,11 @@ def test_models_of_continuous_policies_find_action_and_noise() -> None:
 
 
 def naive_models(prog: Any, traj: Trajectory) -> tuple[Any, Any]:
-    """(models, slow copies) after one step of eq. 7, pair by pair."""
+    """(models, target networks) after one step of eq. 7, pair by pair."""
     learner, step = prog.learner, traj.step
 
     def loss(phi: Any) -> jax.Array:
-        sum_of_all = 0.0
+        sum_of_all = jnp.zeros(())
         for i, j in ((i, j) for i in range(N) for j in range(N) if i != j):
             net = build_body(INFER.network, SPEC.obs_dim, 4)
             obs = jnp.where(step.alive[..., j, None], step.obs[..., j, :], 0)
@@ -122,7 +122,7 @@ def naive_models(prog: Any, traj: Trajectory) -> tuple[Any, Any]:
     phi = learner.statistics.models
     memory = (jax.tree.map(jnp.zeros_like, phi),) * 2
     gradient = jax.tree.map(lambda g: g + 1e-30, jax.grad(loss)(phi))  # a norm of 0 would not divide
-    after, _ = adam(INFER, phi, gradient, memory, 1, INFER.model_learning_rate)
+    after, _ = adam(INFER, phi, gradient, memory, 1, INFER.model_learning_rate or 0.0)
     slow = jax.tree.map(lambda old, new: 0.9 * old + 0.1 * new, learner.statistics.target, after)
     return after, slow
 

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import shoal
 from shoal.algorithms import lica
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Box, Scale
+from support.environments import device_env
 from support.small_games import configured, exact_value, payoff, probabilities, train
 from support.trajectories import (
     E,
@@ -34,7 +34,7 @@ JUNCTION = {"learning_rate": 1e-2, "critic_learning_rate": 2e-3, "epochs": 5, "t
 @pytest.mark.slow
 def test_at_the_one_step_traffic_junction_exactly_one_goes_whatever_the_initialisation():
     """The paper's section 4.3.1: (1, 0) and (0, 1), both about as often; never both or neither."""
-    env = shoal.make("matrix/traffic_junction")
+    env = device_env("matrix/traffic_junction")
     config = configured("lica", hidden=(32,), mixing_width=32, **JUNCTION)
     teams = train("lica", env, config, updates=150, seeds=60, num_envs=16)
     before, after = (probabilities(env, config, learner) for learner in (teams.before, teams.after))

@@ -1,4 +1,4 @@
-"""MADDPG and DDPG: who learns from whose reward, what local critics do not see, exploration, slow copies, refusals."""
+"""MADDPG and DDPG: whose reward each learns from, inputs of local critics, exploration, target networks, refusals."""
 
 from dataclasses import replace
 from typing import Any

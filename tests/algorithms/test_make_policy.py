@@ -47,8 +47,9 @@ def test_they_are_the_whole_algorithms_policies(name: str, flags: dict[str, Any]
     assert learner.policy == jax.eval_shape(whole.init, KEY).policy
     assert learner.critic == learner.optimiser == learner.statistics == ()
     carry = policy.initial_carry(E)
-    acts = [jax.make_jaxpr(lambda own, a=a: a.act(own, carry, STEP, KEY, False))(learner) for a in (policy, whole)]
-    assert str(acts[0]) == str(acts[1])
+    for greedy in (False, True) if name in (*NUMBERED, "mat") else (False,):
+        acts = [jax.make_jaxpr(lambda own, a=a: a.act(own, carry, STEP, KEY, greedy))(learner) for a in (policy, whole)]  # noqa: B023
+        assert str(acts[0]) == str(acts[1])
     _, action, extras = jax.eval_shape(lambda own: policy.act(own, carry, STEP, KEY, False), learner)
     assert policy.inspect is not None
     told = jax.eval_shape(policy.inspect, learner, carry, STEP, action, extras)

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +125,7 @@ def test_minibatches_hold_each_row_once_and_weigh_one():
     number = jnp.arange(items)
     rows = jnp.broadcast_to(number[:, None, None], (items, length, 3)).astype(jnp.float32)
     alive = jnp.array(np.random.default_rng(0).random((items, length, 3)) > 0.3, jnp.float32)
-    fields = dict.fromkeys(Batch._fields, rows) | {"weight": alive, "carry": rows[:, 0], "step": rows}
+    fields: dict[str, Any] = dict.fromkeys(Batch._fields, rows) | {"weight": alive, "carry": rows[:, 0], "step": rows}
     batch = sgd.shuffled_minibatches(KEY, Batch(**fields), 4)
     order = np.asarray(batch.action[:, :, 0, 0], int)
     assert order.shape == (4, 3) and sorted(order.ravel()) == list(range(items))
@@ -144,7 +145,7 @@ def test_blocks_of_any_size_add_up_to_the_same_gradient(block, length, monkeypat
     """A block smaller than one item (3 or 6 rows here) still holds one."""
     monkeypatch.setattr(sgd, "LEAST_ROWS", 3)
     x = jnp.array(np.random.default_rng(0).normal(size=(7, length, 3)), jnp.float32)
-    batch = Batch(**dict.fromkeys(Batch._fields, x))
+    batch = Batch._make([x] * len(Batch._fields))
 
     def loss(params, part):
         value = jnp.sum(part.weight * params["w"] * jnp.square(part.action))
@@ -160,7 +161,7 @@ def test_blocks_of_any_size_add_up_to_the_same_gradient(block, length, monkeypat
 )
 def test_a_timestep_of_a_sequence_keeps_enough_rows_in_each_block(items, length, blocks):
     """Of three agents: 768 rows are eight blocks of 6,144, but a timestep has at least 24 rows where it can."""
-    batch = Batch(**dict.fromkeys(Batch._fields, jnp.ones((items, length, 3))))
+    batch = Batch._make([jnp.ones((items, length, 3))] * len(Batch._fields))
     assert sgd.blocks(batch, 768).weight.shape == (blocks, items // blocks, length, 3)
 
 

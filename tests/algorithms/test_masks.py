@@ -147,4 +147,4 @@ def test_a_dead_agent_s_features_are_zero_also_for_normalised_inputs_and_layer_n
     prog = program(spec, config, Scale(8, 1, 1))
     traj = make_trajectory(spec, length=1, envs=8, dead=1.0)
     log_probs = [acted(prog, x, traj, greedy=True).extras["log_prob"] for x in (prog.learner, seasoned(prog.learner))]
-    np.testing.assert_array_equal(*log_probs)
+    np.testing.assert_array_equal(log_probs[0], log_probs[1])

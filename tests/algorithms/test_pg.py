@@ -1,6 +1,7 @@
 """The pieces that COMA, MAPG and LICA are made of, and what must hold of their updates whatever the data."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -93,7 +94,7 @@ def test_a_centralised_critic_sees_the_others_actions_and_never_the_agent_s_own(
     q, alive = look(traj.action, traj.step), np.asarray(traj.step.alive)
     for agent in range(N):
         other = traj.action.at[..., agent].set((traj.action[..., agent] + 1) % 4)
-        moved = np.asarray(look(other, traj.step) != q).any(-1)
+        moved = np.any(np.asarray(look(other, traj.step) != q), -1)
         assert not moved[..., agent].any()
         rest = [i for i in range(N) if i != agent]
         np.testing.assert_array_equal(moved[..., rest], np.broadcast_to(alive[..., [agent]], (T, E, N - 1)))
@@ -184,8 +185,8 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("config", "spec", "word"), REFUSED)
-def test_unsupported_options_are_refused_in_a_sentence(config, spec, word):
-    make = coma.make if isinstance(config, coma.Config) else mapg.make
+def test_unsupported_options_are_refused_in_a_sentence(config: Any, spec, word):
+    make: Any = coma.make if isinstance(config, coma.Config) else mapg.make
     with pytest.raises(InputError, match=word) as error:
         make(spec, config, Scale(E, T, NUM_UPDATES))
     assert str(error.value).endswith(".")

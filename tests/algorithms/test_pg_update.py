@@ -1,6 +1,7 @@
 """One update of COMA and MAPG against NumPy loops: targets, fit, baseline, gradient, Adam and all."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from support.trajectories import NUM_UPDATES, E, T, make_spec, make_trajectory, 
 
 KEY = jax.random.key(3)
 # A large ε of Adam keeps its steps proportional to the gradient, so that a small error of the gradient stays small.
-SMALL = {
+SMALL: dict[str, Any] = {
     "network": Body((6,), orthogonal=False),
     "adam_eps": 0.5,
     "learning_rate": 1.0,
@@ -27,6 +28,7 @@ SMALL = {
     "gamma": 0.9,
     "max_grad_norm": None,
 }
+CLIPPED: dict[str, Any] = SMALL | {"max_grad_norm": 0.1}
 SPEC = make_spec()
 COMA = coma.Config(**SMALL, lam=0.6, entropy_coef=0.05, value_norm="running", value_norm_beta=0.9, target_interval=1)
 CASES = {
@@ -52,7 +54,7 @@ CASES = {
         huber=0.5,
     ),
     "value": mapg.Config(**SMALL, critic="independent", baseline="value", sharing="role", value_norm="running"),
-    "none": mapg.Config(**SMALL | {"max_grad_norm": 0.1}, critic_input="pruned", baseline="none", lam=1.0),
+    "none": mapg.Config(**CLIPPED, critic_input="pruned", baseline="none", lam=1.0),
 }
 every_case = pytest.mark.parametrize("name", CASES)
 

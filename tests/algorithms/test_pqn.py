@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import pqn
-import shoal
 from shoal.algorithms import vdn
 from shoal.environments.matrix import TWO_STEP
 from shoal.errors import InputError
@@ -20,6 +19,7 @@ from shoal.models.utilities import make_utilities
 from shoal.networks.body import Body
 from shoal.networks.sharing import policy_of
 from shoal.types import Box, Scale, Trajectory
+from support.environments import device_env
 from support.joint_values import after, tables
 from support.small_games import configured, train
 from support.trajectories import E, N, T, compiled, make_spec, make_trajectory, program
@@ -160,7 +160,7 @@ def test_invalid_input_is_refused() -> None:
 
 def test_pqn_learns_the_additive_values_of_the_two_step_game() -> None:
     """Sunehag's sum under a uniform policy (Rashid et al. 2018, table 1a): as VDN it thinks 2B's best is 6.5."""
-    env = shoal.make("matrix/two_step")
+    env = device_env("matrix/two_step")
     explore = {"epsilon": 1.0, "epsilon_final": 1.0, "lam": 0.0, "learning_rate": 1e-2, "sharing": "independent"}
     config = configured(OWN, **explore, epochs=2, minibatches=4)
     teams = train(OWN, env, config, updates=150, seeds=4, num_envs=32, length=2)

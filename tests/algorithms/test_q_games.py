@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import shoal
 from shoal.algorithms import get, vdn
 from shoal.environments.matrix import MONOTONICITY, TWO_STEP, matrix_game
 from shoal.types import Environment
+from support.environments import device_env
 from support.joint_values import after, tables
 from support.small_games import configured, train
 
@@ -31,11 +31,11 @@ def taught(
 @cache
 def two_step(name: str) -> tuple[np.ndarray, np.ndarray]:
     starts = [(), ((0, 0),), ((1, 0),)]  # the start, 2A and 2B
-    return taught(name, shoal.make("matrix/two_step"), starts, updates=500, seeds=4, num_envs=8)
+    return taught(name, device_env("matrix/two_step"), starts, updates=500, seeds=4, num_envs=8)
 
 
 def monotonicity(name: str, **flags: Any) -> tuple[np.ndarray, np.ndarray]:
-    q, greedy = taught(name, shoal.make("matrix/monotonicity"), [()], **flags)
+    q, greedy = taught(name, device_env("matrix/monotonicity"), [()], **flags)
     return q[:, 0], greedy[:, 0]
 
 

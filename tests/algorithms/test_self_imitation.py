@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,7 +31,7 @@ PLAIN = replace(BASE, critic_input="local", epochs=1)
 
 
 @cache
-def updated(coefficient: float | None):
+def updated(coefficient: float | None) -> tuple[Any, Any, Any, dict[str, Any]]:
     """(trajectory, learner and metrics after an update) with the term, or of MAPPO for None."""
     extended = None if coefficient is None else self_imitation.Config(**vars(PLAIN), imitation_coef=coefficient)
     prog = program(SPEC, PLAIN if extended is None else extended)

@@ -49,7 +49,7 @@ def flexible(**options: Any) -> HostEnvironment:
     raise AssertionError("never built")
 
 
-DEFAULTS = dict(typed.__kwdefaults__, shared_reward=None, score=None)
+DEFAULTS: dict[str, Any] = {**(typed.__kwdefaults__ or {}), "shared_reward": None, "score": None}
 
 
 @pytest.fixture(autouse=True)

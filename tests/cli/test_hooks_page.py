@@ -34,14 +34,14 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path) -> None:
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         notify = hooks.Notify(f"http://127.0.0.1:{server.server_port}")
-        flags = trained.SMALL | {"steps": 24 * 24, "eval_episodes": 3}
+        flags: dict[str, Any] = trained.SMALL | {"steps": 24 * 24, "eval_episodes": 3}
         callbacks = [hooks.StopAtScore(-1000.0, rows=2), hooks.FixedEntropy(), notify]
         run = shoal.train("mappo", "toys:busy", folder=tmp_path / "spread", callbacks=callbacks, **flags)
         server.shutdown()

@@ -62,9 +62,10 @@ class Script:
 
 
 def device() -> Environment:
-    def shown(t: Any, first: bool) -> tuple[Any, Step]:
-        row = [jnp.asarray(x)[t] for x in (ALIVE, REWARD, DISCOUNT)]
-        return t, Step(jnp.full((3, 1), t * 1.0), jnp.full(1, t * 1.0), jnp.ones((3, 2), bool), *row, first, t == END)
+    def shown(t: Any, first: jax.Array) -> tuple[Any, Step]:
+        alive, reward, discount = (jnp.asarray(x)[t] for x in (ALIVE, REWARD, DISCOUNT))
+        obs, state, legal = jnp.full((3, 1), t * 1.0), jnp.full(1, t * 1.0), jnp.ones((3, 2), bool)
+        return t, Step(obs, state, legal, alive, reward, discount, first, t == END)
 
     def reset(key: Any) -> tuple[Any, Step]:
         return shown(jnp.int32(0), jnp.array(True))
@@ -285,7 +286,7 @@ def test_training_says_first_what_a_team_learns_from(
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr("shoal.training.trainer.Trainer.run", lambda _: bool(said.append(capsys.readouterr().err)))
-    sizes = {"steps": 8, "num_envs": 2, "rollout_length": 4, "num_workers": 0}
+    sizes: dict[str, Any] = {"steps": 8, "num_envs": 2, "rollout_length": 4, "num_workers": 0}
     env = {"shared_reward": True} if shared else {}
     shoal.train(algorithm, Script, env=env, folder=tmp_path / "run", progress=False, tensorboard=False, **sizes)
     sentence = "Agents of script may receive different rewards; the team learns from the mean of all agents' rewards"

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from shoal.environments.matrix import State, matrix_game
-from shoal.environments.registry import make, names, validate
+from shoal.environments.registry import names, validate
 from shoal.errors import InputError
 from shoal.types import Environment, Step
+from support.environments import device_env
 
 KEY = jax.random.key(0)
 
@@ -30,7 +31,7 @@ def payoffs(env: Environment, cell: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith("matrix/")])
 def test_specs_and_starts(name: str) -> None:
-    env = make(name)
+    env = device_env(name)
     assert env.spec.name == name and env.spec.shared_reward and env.spec.score == "mean"
     _, start = env.reset(KEY)
     assert start.legal.all()
@@ -39,18 +40,20 @@ def test_specs_and_starts(name: str) -> None:
 
 
 def test_payoff_tables() -> None:
-    np.testing.assert_array_equal(payoffs(make("matrix/climbing")), [[11, -30, 0], [-30, 7, 0], [0, 6, 5]])
-    np.testing.assert_array_equal(payoffs(make("matrix/penalty")), [[-100, 0, 10], [0, 2, 0], [10, 0, -100]])
-    np.testing.assert_array_equal(payoffs(make("matrix/penalty", k=-25.0)), [[-25, 0, 10], [0, 2, 0], [10, 0, -25]])
-    np.testing.assert_array_equal(payoffs(make("matrix/monotonicity")), [[8, -12, -12], [-12, 0, 0], [-12, 0, 0]])
-    np.testing.assert_array_equal(payoffs(make("matrix/traffic_junction")), [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(payoffs(device_env("matrix/climbing")), [[11, -30, 0], [-30, 7, 0], [0, 6, 5]])
+    np.testing.assert_array_equal(payoffs(device_env("matrix/penalty")), [[-100, 0, 10], [0, 2, 0], [10, 0, -100]])
     np.testing.assert_array_equal(
-        payoffs(make("matrix/coordination", num_actions=3)), [[0.5, 0, 0], [0, 0.5, 0], [0, 0, 1]]
+        payoffs(device_env("matrix/penalty", k=-25.0)), [[-25, 0, 10], [0, 2, 0], [10, 0, -25]]
+    )
+    np.testing.assert_array_equal(payoffs(device_env("matrix/monotonicity")), [[8, -12, -12], [-12, 0, 0], [-12, 0, 0]])
+    np.testing.assert_array_equal(payoffs(device_env("matrix/traffic_junction")), [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(
+        payoffs(device_env("matrix/coordination", num_actions=3)), [[0.5, 0, 0], [0, 0.5, 0], [0, 0, 1]]
     )
 
 
 def test_two_step() -> None:
-    env = make("matrix/two_step")
+    env = device_env("matrix/two_step")
     for cell, table in ((0, [[0, 0], [0, 0]]), (1, [[7, 7], [7, 7]]), (2, [[0, 1], [1, 8]])):
         np.testing.assert_array_equal(payoffs(env, cell), table)
     for first, second in itertools.product(range(2), range(2)):
@@ -64,7 +67,7 @@ def test_two_step() -> None:
 
 def test_two_state_breaks_additive_values() -> None:
     """The best additive fit of the Bellman target at (0, 0) has slope 5/4 in γV: γ > 4/5 diverges."""
-    env = make("matrix/two_state")
+    env = device_env("matrix/two_state")
     start, step = env.reset(KEY)
     assert int(start.cell) == 1 and step.state.tolist() == [0.0, 1.0]
     joint = list(itertools.product(range(2), repeat=2))
@@ -88,7 +91,7 @@ def test_two_state_breaks_additive_values() -> None:
 
 @pytest.mark.parametrize("num_agents", [2, 4, 6])
 def test_proposition_1_of_kuba_et_al(num_agents: int) -> None:
-    env = make("matrix/proposition1", num_agents=num_agents)
+    env = device_env("matrix/proposition1", num_agents=num_agents)
     table = payoffs(env)
     half = num_agents // 2
     assert table.sum() == 2.0
@@ -102,12 +105,12 @@ def test_proposition_1_of_kuba_et_al(num_agents: int) -> None:
 
 @pytest.mark.parametrize("num_agents", [1, 3, 5])
 def test_all_ones(num_agents: int) -> None:
-    table = payoffs(make("matrix/all_ones", num_agents=num_agents))
+    table = payoffs(device_env("matrix/all_ones", num_agents=num_agents))
     assert table.sum() == 1.0 and table[(1,) * num_agents] == 1.0
 
 
 def test_loud_agent_pays_for_each_quiet_one_beside_the_coin_s_noise() -> None:
-    env = make("matrix/loud_agent", num_quiet=2, loudness=10.0)
+    env = device_env("matrix/loud_agent", num_quiet=2, loudness=10.0)
     coins = set()
     for seed in range(8):
         state, start = env.reset(jax.random.key(seed))
@@ -116,14 +119,14 @@ def test_loud_agent_pays_for_each_quiet_one_beside_the_coin_s_noise() -> None:
         for u in np.ndindex(2, 2, 2):
             _, end = env.step(KEY, state, jnp.array(u))
             assert (end.reward == u[1] + u[2] + 10 * coin * (1 if u[0] else -1)).all()
-            assert end.last and (end.discount == 0).all() and end.metrics[0] == (u[1] + u[2]) / 2
+            assert end.last and (end.discount == 0).all() and np.asarray(end.metrics)[0] == (u[1] + u[2]) / 2
     assert coins == {1.0, -1.0}
 
 
 def test_one_game_terminates_and_a_repeated_one_is_cut_off() -> None:
-    _, single = at(make("matrix/climbing", horizon=1), 0, 0, 0, 0)
+    _, single = at(device_env("matrix/climbing", horizon=1), 0, 0, 0, 0)
     assert single.last and (single.discount == 0.0).all()
-    env = make("matrix/climbing")
+    env = device_env("matrix/climbing")
     assert env.spec.horizon == 25
     _, middle = at(env, 0, 23, 0, 0)
     _, end = at(env, 0, 24, 0, 0)
@@ -141,9 +144,9 @@ def test_own_game_with_different_numbers_of_actions() -> None:
 
 
 def test_roles_are_agents_that_may_be_exchanged() -> None:
-    assert make("matrix/climbing").spec.roles == (0, 1)
-    assert make("matrix/penalty").spec.roles == (0, 0)
-    assert make("matrix/traffic_junction").spec.roles == (0, 0)
+    assert device_env("matrix/climbing").spec.roles == (0, 1)
+    assert device_env("matrix/penalty").spec.roles == (0, 0)
+    assert device_env("matrix/traffic_junction").spec.roles == (0, 0)
     table = np.zeros((2, 2, 2))
     table[1, 0, 1] = 1.0
     assert matrix_game(table).spec.roles == (0, 1, 0)
@@ -164,7 +167,7 @@ def test_roles_are_agents_that_may_be_exchanged() -> None:
 )
 def test_bad_options(name: str, options: dict[str, float], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        make(name, **options)
+        device_env(name, **options)
 
 
 @pytest.mark.parametrize("payoff", [3.0, [], [[1.0, 2.0], [3.0]], [[1.0, float("nan")]]])

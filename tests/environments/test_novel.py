@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.registry import make, names, validate
+from shoal.environments.registry import names, validate
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
 from shoal.types import Environment, Step
 from support.contract import broken_rules
+from support.environments import device_env
 from support.novel_oracle import Seen, check_novel, fresh, gather
 
 OTHERS = [name for name in names() if name.startswith("matrix/")] + [
@@ -51,7 +52,7 @@ def seen_in(many: Step) -> Seen:
 def test_the_state_holds_exactly_what_is_not_novel(name: str):
     """And play breaks no rule of ``shoal check``."""
     options = {"num_agents": 3, "num_stags": 2, "grid": 4} if name == "grid/stag_hunt" else {}
-    env = make(name, **options)
+    env = device_env(name, **options)
     many = played(env)
     assert broken_rules(env.spec, [jax.tree.map(lambda x, e=e: x[e], many) for e in range(len(many.last))]) == []
     seen = seen_in(many)
@@ -61,7 +62,7 @@ def test_the_state_holds_exactly_what_is_not_novel(name: str):
 
 @pytest.mark.parametrize("wrapping", [Wrapping(frame_stack=2), Wrapping(last_action=True), Wrapping(agent_ids=True)])
 def test_wrapped_observations_keep_what_is_known(wrapping: Wrapping):
-    env = make("mpe/simple_spread", num_agents=2)
+    env = device_env("mpe/simple_spread", num_agents=2)
     check_novel(wrap(env, wrapping).spec, seen_in(played(wrap(env, wrapping))), least=0.8)  # zeros of the past are kept
     unknown = replace(env, spec=replace(env.spec, novel=None))
     assert wrap(unknown, wrapping).spec.novel is None
@@ -69,6 +70,6 @@ def test_wrapped_observations_keep_what_is_known(wrapping: Wrapping):
 
 @pytest.mark.parametrize("novel", [(0, 99), (1, 1)])
 def test_indices_that_cannot_be_are_refused(novel: tuple[int, ...]):
-    env = make("mpe/simple_spread")
+    env = device_env("mpe/simple_spread")
     with pytest.raises(InputError, match="must hold distinct indices below 18"):
         validate(replace(env, spec=replace(env.spec, novel=novel)))

@@ -13,6 +13,7 @@ import pytest
 from shoal.environments.registry import check_spec, make, names, options_of, validate
 from shoal.errors import InputError
 from shoal.types import Environment
+from support.environments import device_env
 
 OWN = """
 from shoal.environments.matrix import matrix_game
@@ -44,7 +45,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_name_builds_and_keeps_its_promises() -> None:
     assert len(names()) == 29 and list(names()) == sorted(names())
     for name in names():
-        env = make(name)
+        env = device_env(name)
         assert env.spec.name == name
         validate(env)
 
@@ -92,12 +93,12 @@ def test_a_built_environment_takes_no_options() -> None:
 
 
 def broken_spec(**changes: Any) -> Environment:
-    env = make("matrix/two_step")
+    env = device_env("matrix/two_step")
     return dataclasses.replace(env, spec=dataclasses.replace(env.spec, **changes))
 
 
 def broken_outcome(field: str, value: Any) -> Environment:
-    env = make("matrix/two_step")
+    env = device_env("matrix/two_step")
 
     def step(key: Any, state: Any, action: Any) -> Any:
         state, outcome = env.step(key, state, action)
@@ -107,7 +108,7 @@ def broken_outcome(field: str, value: Any) -> Environment:
 
 
 def broken_step(**changes: Any) -> Environment:
-    env = make("matrix/two_step")
+    env = device_env("matrix/two_step")
 
     def step(key: Any, state: Any, action: Any) -> Any:
         state, outcome = env.step(key, state, action)

@@ -1,5 +1,7 @@
 """Baselines against their definitions, written out action by action, and scores against automatic differentiation."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ LEGAL = jnp.array(RNG.random((6, 4)) > 0.3).at[:, 0].set(True).at[:2].set(True)
 Q = jnp.array(RNG.normal(size=(6, 4)) * 10, jnp.float32)
 
 
-def policy(logits, epsilon):
+def policy(logits, epsilon) -> Any:
     """A softmax over legal actions; with an ε, mixed with the uniform one."""
     dist = Categorical(logits, LEGAL)
     return dist if epsilon == 0 else mixed_with_uniform(dist, epsilon)
@@ -81,7 +83,7 @@ def test_a_policy_without_choice_has_the_value_of_its_action_for_a_baseline():
 
 
 def test_an_epsilon_keeps_every_legal_action_possible():
-    dist = mixed_with_uniform(Categorical(100 * LOGITS, LEGAL), 0.2)
+    dist: Any = mixed_with_uniform(Categorical(100 * LOGITS, LEGAL), 0.2)
     p = np.asarray(dist.probabilities())
     count = np.asarray(LEGAL).sum(-1, keepdims=True)
     softmax = np.asarray(Categorical(100 * LOGITS, LEGAL).probabilities())

@@ -76,9 +76,8 @@ def test_traced_coefficients_unrolling_and_per_agent_ends_change_nothing():
     x = batch(5)
     advantage, _ = estimate(*x)
     per_agent = (*x[:4], jnp.broadcast_to(x[4][..., None], (T, E, N)))
-    again = jax.jit(lambda gamma, lam: gae(*per_agent, gamma=gamma, lam=lam, unroll=4)[0])(
-        jnp.array(GAMMA), jnp.array(LAM)
-    )
+    unrolled = jax.jit(lambda *x, gamma, lam: gae(*x, gamma=gamma, lam=lam, unroll=4)[0])
+    again = unrolled(*per_agent, gamma=jnp.array(GAMMA), lam=jnp.array(LAM))
     np.testing.assert_allclose(again, advantage, rtol=1e-5, atol=1e-6)
 
 

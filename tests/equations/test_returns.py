@@ -1,3 +1,5 @@
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,10 +53,10 @@ def each_agent(x, f):
 def test_lambda_return_is_the_mixture_of_n_step_returns(seed):
     """Sutton & Barto eq. 12.3, the forward definition: (1 − λ) Σ λ^{n−1} G^n, the rest of the weight on the longest."""
 
-    def mixture(*row):
-        longest = horizon(row[3], row[4])
-        short = sum((1 - LAM) * LAM ** (n - 1) * forward(*row, n) for n in range(1, longest))
-        return short + LAM ** (longest - 1) * forward(*row, longest)
+    def mixture(reward, discount, next_value, last, t):
+        total, longest = partial(forward, reward, discount, next_value, last, t), horizon(last, t)
+        short = sum((1 - LAM) * LAM ** (n - 1) * total(n) for n in range(1, longest))
+        return short + LAM ** (longest - 1) * total(longest)
 
     x = batch(seed)
     np.testing.assert_allclose(lambda_return(*x), each_agent(x, mixture), rtol=1e-4, atol=1e-5)
@@ -64,7 +66,7 @@ def test_lambda_return_is_the_mixture_of_n_step_returns(seed):
 @given(seeds)
 def test_n_step_return_is_n_rewards_and_a_value(seed):
     x = batch(seed)
-    np.testing.assert_allclose(three_steps(*x), each_agent(x, lambda *row: forward(*row, 3)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(three_steps(*x), each_agent(x, partial(forward, n=3)), rtol=1e-4, atol=1e-5)
 
 
 @settings(max_examples=15, deadline=None)
@@ -72,7 +74,7 @@ def test_n_step_return_is_n_rewards_and_a_value(seed):
 def test_discounted_return_has_no_value_in_it(seed):
     reward, discount, next_value, last = batch(seed)
     x = reward, discount, jnp.zeros_like(next_value), last
-    expected = each_agent(x, lambda *row: forward(*row, T))
+    expected = each_agent(x, partial(forward, n=T))
     np.testing.assert_allclose(monte_carlo(reward, discount, last), expected, rtol=1e-4, atol=1e-5)
 
 

@@ -102,7 +102,7 @@ def system(seed, size=8):
 def test_conjugate_gradients_solve_in_as_many_turns_as_there_are_dimensions(seed):
     """And two more, since rounding in float32 leaves an error above 1e-3 after 8 turns in 4 of 2500 systems."""
     H, b = system(seed)
-    x = conjugate_gradients(lambda v: H @ v, jnp.array(b), iterations=10, tolerance=1e-12)
+    x = conjugate_gradients(lambda v: jnp.asarray(H @ v), jnp.array(b), iterations=10, tolerance=1e-12)
     np.testing.assert_allclose(x, np.linalg.solve(H.astype(np.float64), b), rtol=1e-4, atol=1e-4)
 
 
@@ -110,7 +110,7 @@ def test_after_k_turns_the_error_is_the_least_in_the_krylov_space():
     """min over span{b, H b, …} of ½ xᵀHx − b·x."""
     H, b = system(3)
     for k in (1, 2, 4):
-        x = conjugate_gradients(lambda v: H @ v, jnp.array(b), iterations=k, tolerance=0.0)
+        x = conjugate_gradients(lambda v: jnp.asarray(H @ v), jnp.array(b), iterations=k, tolerance=0.0)
         space = np.linalg.qr(np.stack([np.linalg.matrix_power(H.astype(np.float64), i) @ b for i in range(k)], 1))[0]
         best = space @ np.linalg.solve(space.T @ H @ space, space.T @ b)
         np.testing.assert_allclose(x, best, rtol=1e-3, atol=1e-3)
@@ -118,12 +118,14 @@ def test_after_k_turns_the_error_is_the_least_in_the_krylov_space():
 
 def test_conjugate_gradients_stop_at_the_tolerance_and_at_what_cannot_be_solved():
     H, b = system(4)
-    loose = conjugate_gradients(lambda v: H @ v, jnp.array(b), iterations=8, tolerance=1e-2)
-    tight = conjugate_gradients(lambda v: H @ v, jnp.array(b), iterations=8, tolerance=1e-12)
+    loose = conjugate_gradients(lambda v: jnp.asarray(H @ v), jnp.array(b), iterations=8, tolerance=1e-2)
+    tight = conjugate_gradients(lambda v: jnp.asarray(H @ v), jnp.array(b), iterations=8, tolerance=1e-12)
     assert 1e-5 < np.square(H @ loose - b).sum() <= 1e-2 + 1e-6
     assert np.square(H @ tight - b).sum() < 1e-6
     for hopeless in (jnp.zeros(8), jnp.full(8, jnp.nan)):
-        np.testing.assert_array_equal(conjugate_gradients(lambda v: H @ v, hopeless, iterations=8, tolerance=0.0), 0)
+        np.testing.assert_array_equal(
+            conjugate_gradients(lambda v: jnp.asarray(H @ v), hopeless, iterations=8, tolerance=0.0), 0
+        )
 
 
 def test_a_step_of_that_length_has_the_kl_allowed():

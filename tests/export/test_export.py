@@ -27,7 +27,7 @@ from shoal.options.flags import check_names, override
 from shoal.spec import Box, Discrete, EnvSpec, Part
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SMALL = {"hidden": (8,)}
+SMALL: dict[str, Any] = {"hidden": (8,)}
 PICTURE = (Part((6, 5, 2), "uint8", "screen"),)
 LIGHTS = toys.spec_of("toys/lights", (60, 60), Discrete(3), 1, parts=(PICTURE, PICTURE))
 MIXED = (Part((4, 4, 1), "uint8", "screen"), Part((2,), "float32", "speed"))
@@ -59,7 +59,7 @@ def observations(spec: EnvSpec, seed: int) -> Iterator[tuple[np.ndarray, np.ndar
         if spec.packed:
             obs = draws.integers(0, 256, (n, spec.obs_dim)).astype(np.uint8)
             if spec is SPEEDS:
-                numbers = np.float32([[0.0, -1.5e-3], [draws.normal(), -1e-40]])
+                numbers = np.array([[0.0, -1.5e-3], [draws.normal(), -1e-40]], np.float32)
                 obs[:, 16:] = numbers.view(np.uint8).reshape(n, -1)
         else:
             obs = draws.normal(size=(n, spec.obs_dim)).astype(np.float32)
@@ -90,7 +90,7 @@ class Model:
         if "first" in names:
             rows["first"] = np.full(self.batch, self.first)
         outputs = [port["name"] for port in self.about["outputs"]]
-        found = dict(zip(outputs, self.session.run(outputs, rows | self.state), strict=True))
+        found: dict[str, Any] = dict(zip(outputs, self.session.run(outputs, rows | self.state), strict=True))
         self.first, self.state = False, {name: found[after] for name, after in self.about["state"].items()}
         for name, x in found.items():
             neighbours = np.stack([x[0]] * self.batch)

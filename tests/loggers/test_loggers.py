@@ -77,7 +77,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_mlflow_has_one_run_with_the_rows_of_the_log(store: Path, tmp_path: Path) -> None:
-    from mlflow import MlflowClient
+    from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
 
     make = lambda: shoal.MLflowLogger(store, experiment="spread", upload=True)  # noqa: E731
     run = trained_and_resumed(tmp_path / "run", make)
@@ -104,10 +104,10 @@ def test_mlflow_has_one_run_with_the_rows_of_the_log(store: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_mlflow_says_how_an_early_end_came(store: Path, tmp_path: Path) -> None:
-    from mlflow import MlflowClient
+    from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
 
     uri = f"sqlite:///{store}/mlflow.db"
-    flags = FLAGS | {"eval_episodes": 0}
+    flags: dict[str, Any] = FLAGS | {"eval_episodes": 0}
     run = shoal.train(
         "mappo", "toys:busy", folder=tmp_path / "run", callbacks=[shoal.MLflowLogger(uri), Extra(2)], **flags
     )
@@ -128,7 +128,7 @@ def test_names_are_those_that_mlflow_accepts() -> None:
 
 def records(path: Path) -> Iterator[Any]:
     """The records of a ``.wandb`` file, which is a log of LevelDB after a header of seven bytes."""
-    from wandb.proto import wandb_internal_pb2
+    from wandb.proto import wandb_internal_pb2  # pyright: ignore[reportMissingImports]
 
     data, at, held = path.read_bytes(), 7, b""
     while at + 7 <= len(data):

@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +30,7 @@ ALIVE = RNG.random((T, E, N)) > 0.3
 TARGET = np.where(ALIVE, RNG.normal(size=(T, E, N)) * [1, 3, 9] + [0, 20, -50], 1e4).astype(np.float32)
 BODY = Body((4,), orthogonal=False)
 
-CRITICS = {
+CRITICS: dict[str, tuple[Any, tuple[int, ...], bool, tuple[int, ...]]] = {
     "one for all": ("state", (0, 1, 2), True, (0, 0, 0)),
     "one output per agent": ("concat", (0, 0, 0), False, (0, 1, 2)),
     "shared": ("local", (0, 0, 0), False, (0, 0, 0)),

@@ -123,7 +123,7 @@ def test_the_decoder_is_the_paper_s_with_agents_left_where_they_are():
 
 
 @pytest.mark.parametrize("log_std", [None, -0.5])
-def test_decoding_with_cached_keys_and_values_is_decoding_at_once(log_std):
+def test_decoding_with_a_cache_equals_decoding_at_once(log_std):
     net, params = decoder(log_std), noise(decoder(log_std))
     at_once = run(net.parallel, params, REP[0], TOKEN[0], RANK)
     order, cache = jnp.argsort(RANK, axis=-1), net.start(B)
@@ -134,7 +134,7 @@ def test_decoding_with_cached_keys_and_values_is_decoding_at_once(log_std):
         np.testing.assert_allclose(output, at_once[rows], rtol=1e-5, atol=1e-5)
 
 
-def test_nobody_reads_the_tokens_of_those_after_it():
+def test_the_decoder_does_not_depend_on_later_agents():
     parallel = jax.jit(decoder().parallel, compiler_options=FAST)
     before = parallel(PARAMS, REP[0], TOKEN[0], RANK)
     for j in range(N):
@@ -147,7 +147,7 @@ ENCODER_PARAMS = noise(ENCODER)
 X = random(B, N, F, seed=5)
 
 
-def test_the_living_see_each_other_and_nobody_sees_the_dead():
+def test_dead_agents_are_masked_out_of_attention():
     apply = jax.jit(ENCODER.apply, compiler_options=FAST)
     value, rep = apply(ENCODER_PARAMS, X, ALIVE)
     assert value.shape == (B, N) and rep.shape == (B, N, D)

@@ -68,7 +68,7 @@ def test_the_last_carry_is_that_of_the_last_timestep(sequence):
     assert last_carry(()) == ()
 
 
-def test_nothing_before_a_reset_matters(sequence):
+def test_a_reset_forgets_earlier_timesteps(sequence):
     """Environment 0 starts anew at timestep 3, environment 1 never after timestep 0."""
     after, _ = apply(sequence.net, sequence.params, sequence.carry + 1, X.at[:3].add(1.0), FIRST)
     np.testing.assert_array_equal(after[3:, 0], sequence.after[3:, 0])

@@ -58,7 +58,7 @@ def test_absent_entities_change_nothing():
     np.testing.assert_allclose(output(x), expected, atol=2e-5)
 
 
-def test_nobody_in_sight_is_finite():
+def test_outputs_are_finite_with_no_visible_entity():
     assert np.isfinite(output(np.zeros_like(X))).all()
     alone = build_body(BODY, Layout((InputPart((K, F)),)), 3)
     assert np.isfinite(apply(alone, noise(alone), (), jnp.zeros((2, 3, K * F)), FIRST)[1]).all()
@@ -78,6 +78,6 @@ def test_a_critic_reads_each_agents_entities_by_the_same_layers():
     assert np.abs(apply(both, params, (), jnp.array(moved), FIRST)[1] - y).min() > 1e-5
 
 
-def test_heads_divide_the_width():
+def test_a_width_that_heads_do_not_divide_is_refused():
     with pytest.raises(InputError, match="3 entity_heads do not divide the width of 8, that of the first hidden layer"):
         build_body(Body(hidden=(8,), network="entities", entity_heads=3), LAYOUT, 3)

@@ -79,7 +79,7 @@ def test_the_state_reaches_the_slope_through_the_weights_and_in_the_plain_critic
     assert jnp.abs(slope(mixer, params, x, u) - slope(mixer, params, y, u)).max() > 0.1
 
 
-def test_weights_keep_their_sign():
+def test_mixers_without_absolute_weights_have_slopes_of_both_signs():
     """A mixer with |W| could only rise with its inputs (QMIX); this one has slopes of both signs."""
     mixer, params = made()
     slopes = slope(mixer, params, random(20, S, seed=1), random(20, N, A, seed=2))

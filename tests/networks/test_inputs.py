@@ -1,6 +1,7 @@
 """Exact content and width of everything that actors and critics read."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +55,7 @@ def row(kind: str, with_id: bool, e: int, i: int) -> np.ndarray:
     ("kind", "width", "per_agent"),
     [("local", 4, True), ("concat", 12, False), ("state", 2, False), ("agent", 9, True), ("pruned", 7, True)],
 )
-def test_critics_read_exactly_this(kind, width, per_agent, with_id):
+def test_critic_inputs_hold_exactly_these_features(kind, width, per_agent, with_id):
     """Dead agents' observations are NaN here: they must not show, while their ids stay."""
     source = critic_input(SPEC, kind, with_id)
     features = source.features(STEP)
@@ -75,7 +76,7 @@ def test_actors_read_their_own_observation_and_nothing_of_the_others(with_id):
             np.testing.assert_array_equal(source.features(STEP)[e, i], row("local", with_id, e, i))
 
 
-def test_time_may_lead():
+def test_inputs_with_a_leading_axis_of_time_are_the_same():
     twice = jax.tree.map(lambda x: jnp.stack([x, x]), STEP)
     for kind in ("local", "concat", "state", "agent", "pruned"):
         source = critic_input(SPEC, kind, True)
@@ -89,7 +90,7 @@ def test_pruned_without_novel_features_is_state_and_id():
 
 
 @pytest.mark.parametrize("kind", ["state", "agent", "pruned"])
-def test_a_state_that_is_not_there_is_refused(kind):
+def test_a_critic_of_a_missing_state_is_refused(kind):
     with pytest.raises(InputError, match=f"toy has no global state: critic_input '{kind}' needs one"):
         critic_input(replace(SPEC, state_dim=0), kind, True)
 
@@ -100,8 +101,9 @@ def test_without_a_state_observations_still_serve(kind):
 
 
 def test_an_unknown_input_is_refused_rather_than_taken_for_one(as_users_run):
+    unknown: Any = "concatenated"
     with pytest.raises(InputError, match="did you mean 'concat'"):
-        critic_input(SPEC, "concatenated", True)
+        critic_input(SPEC, unknown, True)
 
 
 def test_features_of_small_deviation_get_unit_variance_and_constant_ones_stay_small():
@@ -146,7 +148,7 @@ def test_bytes_become_numbers_whatever_the_order_of_parts() -> None:
     np.testing.assert_allclose(got, np.broadcast_to(wanted, (5, 3, 8)), rtol=1e-6)
 
 
-def test_rows_of_numbers_stay_as_they_are() -> None:
+def test_unpacked_rows_of_numbers_are_not_changed() -> None:
     spec = toys.busy().spec
     obs = jnp.ones((4, spec.num_agents, spec.obs_dim))
     assert observation_features(spec, obs) is obs

@@ -31,9 +31,10 @@ def test_its_gradient_is_that_of_the_loop():
     found = jax.jit(jax.grad(loss, argnums=(0, 1, 2)), compiler_options=FAST)(PARAMS, carry, x)
 
     def slope(change):
-        given = (change(sign * 1e-5) for sign in (1, -1))
-        up, down = ((loops.states(loops.lstm, *each, first[:, 0]) * weight).sum() for each in given)
-        return (up - down) / 2e-5
+        def total(params, carry, x):
+            return (loops.states(loops.lstm, params, carry, x, first[:, 0]) * weight).sum()
+
+        return (total(*change(1e-5)) - total(*change(-1e-5))) / 2e-5
 
     for name, index in ((("hidden", "kernel"), (1, 3)), (("hidden", "kernel"), (4, 17)), (("input", "kernel"), (2, 8))):
 
@@ -53,11 +54,11 @@ def test_its_gradient_is_that_of_the_loop():
         np.testing.assert_allclose(found[1][0, k], slope(change_start), rtol=1e-3, atol=1e-4)
 
 
-def test_memories_last_at_first():
+def test_forget_gates_start_open():
     bias = build_body(Body((), recurrent=3, cell="lstm"), 2, 1).init(jax.random.key(0))["lstm"]["input"]["bias"]
     np.testing.assert_array_equal(bias, [0] * 3 + [1] * 3 + [0] * 6)
 
 
-def test_a_cell_without_a_width_is_refused():
+def test_an_lstm_without_a_width_is_refused():
     with pytest.raises(InputError, match="cell 'lstm' needs a recurrent network: set its width with --recurrent H"):
         check_options(AgentConfig(network=Body(cell="lstm")))

@@ -24,7 +24,7 @@ def trajectory(last):
     first = jnp.concatenate([jnp.zeros((1, E), bool), last[:-1]])
     outcome = jnp.where(last[..., None, None], final, jnp.concatenate([obs[1:], final[-1:]]))
     no = jnp.zeros((T, E), bool)
-    return Trajectory(steps(obs, first, no), (), {}, steps(outcome, no, last), ())
+    return Trajectory(steps(obs, first, no), jnp.zeros(0), {}, steps(outcome, no, last), ())
 
 
 ENDS = {

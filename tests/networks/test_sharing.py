@@ -68,7 +68,7 @@ def test_gradients_stay_within_a_policy_and_add_up_over_its_agents(index):
         np.testing.assert_allclose(sum(parts), whole, rtol=1e-4, atol=1e-5)
 
 
-def test_policies_start_apart():
+def test_policies_start_with_different_parameters():
     kernel = initialise(per_agent(build_body(Body(()), 4, 2), (0, 1, 2)))["head"]["kernel"]
     assert jnp.abs(kernel[0] - kernel[1]).min() > 0 and jnp.abs(kernel[1] - kernel[2]).min() > 0
 
@@ -91,7 +91,7 @@ def test_copies_of_one_policy_act_as_the_shared_one():
         np.testing.assert_allclose(apply(per_agent(NET, index), copies, (), X, FIRST)[1], one, rtol=1e-5, atol=1e-6)
 
 
-def test_a_net_of_the_team_reads_one_input_and_keeps_a_policy_axis():
+def test_a_net_of_the_team_keeps_the_axis_of_policies():
     net = for_team(NET)
     params = params_of((0,))
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, jax.eval_shape(net.init, jax.random.key(0)))

@@ -182,7 +182,8 @@ def test_what_options_are_called_elsewhere() -> None:
 def test_presets_are_flags_that_exist(name: str) -> None:
     for pattern, flags in PRESETS.get(name, []):
         check_names(flags, Settings(), algorithms.get(name).Config())
-        override(Settings(), flags), override(algorithms.get(name).Config(), flags)
+        override(Settings(), flags)
+        override(algorithms.get(name).Config(), flags)
         assert preset(name, pattern.replace("*", "x"))
     anywhere = dict(PRESETS.get(name, [])).get("*", {})
     assert preset(name, "nothing/like-it") == anywhere

@@ -99,7 +99,7 @@ def test_runs_share_a_figure_with_reference_lines(runs: dict[str, Path], tmp_pat
     assert taller.shape == (1440, 1440, 3) and count(taller[720:], PALETTE[1]) > 1000
 
 
-def test_it_touches_no_global_state(runs: dict[str, Path], tmp_path: Path):
+def test_drawing_changes_no_global_state_of_matplotlib(runs: dict[str, Path], tmp_path: Path):
     import matplotlib
 
     before, pyplot = dict(matplotlib.rcParams), "matplotlib.pyplot" in sys.modules

@@ -85,7 +85,7 @@ def test_improvement_has_a_row_for_each_pair(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run$\\frac{1}{$", "a$b$c"])
-def test_names_are_no_formulas(name: str, tmp_path: Path) -> None:
+def test_names_are_not_read_as_formulas(name: str, tmp_path: Path) -> None:
     from matplotlib.mathtext import MathTextParser
 
     line, estimate = {name: (STEPS, WIDE)}, (0.7, 0.5, 0.9)
@@ -97,7 +97,7 @@ def test_names_are_no_formulas(name: str, tmp_path: Path) -> None:
         figures.draw([charts.improvement({(name, name): estimate})], tmp_path / "c.png")
 
 
-def test_formats_and_global_state(tmp_path: Path) -> None:
+def test_formats_of_figures_change_no_global_state(tmp_path: Path) -> None:
     import matplotlib
 
     before, pyplot = dict(matplotlib.rcParams), "matplotlib.pyplot" in sys.modules

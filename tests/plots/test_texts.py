@@ -12,7 +12,7 @@ from shoal.storage import manifest
 from shoal.storage.log import Log
 
 
-def test_numbers():
+def test_numbers_are_rounded_to_what_is_readable():
     numbers = {
         0: "0",
         2_000_000: "2,000,000",

@@ -145,7 +145,9 @@ def test_nothing_of_a_hostile_folder_runs(browser: Browser, pages: dict[str, Pat
     browser.open(pages["bad"], do)
 
 
-def test_the_policy_refuses_other_scripts(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+def test_the_content_security_policy_blocks_other_scripts(
+    browser: Browser, pages: dict[str, Path], tmp_path: Path
+) -> None:
     """It is the second line of defence: a script that came through unescaped would not run."""
     came = (
         "<script>window.pwned=1</script><img src=x onerror=window.pwned=1><iframe src='data:text/html,x'></iframe><main"

@@ -245,7 +245,7 @@ def test_colours_follow_the_scheme_while_it_is_open(
     browser.open(page(document), change)
 
 
-def test_what_is_no_document_is_said(browser: Browser, page: Page) -> None:
+def test_a_file_that_is_no_replay_is_reported(browser: Browser, page: Page) -> None:
     def read(page: Any) -> str:
         return page.locator(".sp-root").inner_text()
 
@@ -253,7 +253,7 @@ def test_what_is_no_document_is_said(browser: Browser, page: Page) -> None:
     assert browser.open(page({}), read) == "This page has no replays."
 
 
-def test_damaged_numbers_are_said(
+def test_damaged_numbers_of_a_replay_are_reported(
     browser: Browser, page: Page, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     document = document_of(monkeypatch, ("one", *talking(tmp_path, 1)))

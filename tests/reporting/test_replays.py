@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.reporting.replays import chosen_seeds, document_bytes, pack, replays
 from shoal.runs import train as training
@@ -21,6 +20,7 @@ from shoal.runs.run import Run
 from shoal.system.files import dumps
 from shoal.training.episodes import SHOWN_KEY, record_episodes
 from shoal.training.trainer import Trainer
+from support.environments import device_env
 from support.trained import untrained
 from support.unplayed_episodes import battle, long_battle, made_of, painted, talking
 
@@ -123,7 +123,7 @@ def test_all_runs_play_from_the_same_starts(document: dict[str, Any]) -> None:
     assert np.abs(starts[0][0] - starts[0][1]).max() > 0.05
 
 
-def test_the_document_holds_what_was_played(trained: Trained, document: dict[str, Any]) -> None:
+def test_the_replay_has_the_recorded_numbers(trained: Trained, document: dict[str, Any]) -> None:
     """Against a recording of its own, with the critic that the trainer holds in memory."""
     one = jax.tree.map(lambda x: x[1], trained.trainer.state.learner._replace(optimiser=()))
     algorithm = trained.run._with_critic()
@@ -209,7 +209,7 @@ def test_a_replay_has_attention_and_messages(monkeypatch: pytest.MonkeyPatch, tm
     assert said.shape == (9, 2) and (said == ["C", "F"]).all()
 
 
-def test_pictures_are_kept_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_equal_pictures_are_stored_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run, episode = painted(tmp_path)
     made_of(monkeypatch, [episode])
     found = replays([("painted", run)], episodes=1)
@@ -248,7 +248,7 @@ def test_every_outline_fits_its_environment() -> None:
         ("mpe/simple_reference", {}),
         ("mpe/simple_world_comm", {"continuous_actions": True}),
     ):
-        env = registry.make(name, **options)
+        env = device_env(name, **options)
         state, _ = jax.device_get(jax.jit(env.reset)(jax.random.key(0)))
         outline = env.outline(state)
         count = len(outline.fixed["bodies"])

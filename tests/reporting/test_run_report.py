@@ -45,7 +45,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(found), encoding="utf-8")
 
 
-def test_it_says_what_the_files_say(tmp_path: Path) -> None:
+def test_the_report_has_the_numbers_of_the_files(tmp_path: Path) -> None:
     folder = run(tmp_path / "one", SCORES, won=(0.25, 0.5, 1.0), gamma=0.5)
     found = report(folder)
     assert "mappo on toys:busy" in found.text
@@ -176,7 +176,7 @@ def test_a_module_of_another_user_is_not_imported(tmp_path: Path) -> None:
     assert ["--gamma", "0.99"] in found.tables["All flags of the run"]
 
 
-def test_it_is_smaller_than_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_stays_below_its_limit_of_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, asked, more = run(tmp_path / "one", SCORES), [], 0
 
     def played(runs: Any, *, episodes: int, budget: int, **_: Any) -> dict[str, Any]:

@@ -68,14 +68,15 @@ def test_they_are_summed_over_the_episodes_that_ended(workers: int | None) -> No
         one, two = np.moveaxis(np.round(16 * outcome.state[..., :2]), -1, 0)
         won = outcome.last & (one == two)
         known = outcome.last & outcome.alive[..., 1]
-        assert stats.metrics.shape == stats.known.shape == (SEEDS, 2)
+        metrics, known_metrics = np.asarray(stats.metrics), np.asarray(stats.known)
+        assert metrics.shape == known_metrics.shape == (SEEDS, 2)
         np.testing.assert_array_equal(stats.episodes, outcome.last.sum((1, 2)))
-        np.testing.assert_array_equal(stats.known[:, 0], stats.episodes)
-        np.testing.assert_array_equal(stats.metrics[:, 0], won.sum((1, 2)))
-        np.testing.assert_array_equal(stats.known[:, 1], known.sum((1, 2)))
-        np.testing.assert_array_equal(stats.metrics[:, 1], np.where(known, abs(one - two), 0).sum((1, 2)))
-        assert (stats.metrics[:, 0] > 0).all() and (stats.known[:, 1] > 0).all()
-        assert (stats.known[:, 1] < stats.episodes).all()
+        np.testing.assert_array_equal(known_metrics[:, 0], stats.episodes)
+        np.testing.assert_array_equal(metrics[:, 0], won.sum((1, 2)))
+        np.testing.assert_array_equal(known_metrics[:, 1], known.sum((1, 2)))
+        np.testing.assert_array_equal(metrics[:, 1], np.where(known, abs(one - two), 0).sum((1, 2)))
+        assert (metrics[:, 0] > 0).all() and (known_metrics[:, 1] > 0).all()
+        assert (known_metrics[:, 1] < stats.episodes).all()
 
 
 def by_hand(seed: int) -> tuple[tuple[float, ...], tuple[float, float]]:

@@ -1,6 +1,7 @@
 """Rollouts on a cluster mean what the device means; and what becomes of a run when a node or an environment breaks."""
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -72,7 +73,7 @@ def test_a_run_on_a_ray_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return collect(*args)
 
     monkeypatch.setattr(RayRollout, "collect", watched)
-    flags = FLAGS | {"rollout_length": 8, "steps": 8 * 32, "minibatches": 1, "seeds": 2}
+    flags: dict[str, Any] = FLAGS | {"rollout_length": 8, "steps": 8 * 32, "minibatches": 1, "seeds": 2}
     with pytest.raises(GameError) as error:
         shoal.train("ippo", counters.hosted(False, "raise later"), folder=folder, **flags)
     said = r"raised ValueError: the counter is stuck in step \d of an episode, at the action \[\d, \d\]\.$"
@@ -100,7 +101,7 @@ def cluster() -> Iterator[Any]:
         own = {"num_cpus": 1, "include_dashboard": False, "_system_config": {"worker_niceness": 0}}
         made = Cluster(initialize_head=True, head_node_args=own)
         made.add_node(num_cpus=1)
-    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address=made.address, log_to_driver=False, logging_level=logging.ERROR)
     yield made
     ray.shutdown()
     made.shutdown()
@@ -168,7 +169,12 @@ def test_a_slow_actor_does_not_delay_the_others_off_policy(
         return found
 
     monkeypatch.setattr(RayRollout, "collect", noted)
-    flags = FLAGS | {"rollout_length": 6, "steps": 40 * 24, "buffer_size": 24 * 200, "learning_starts": 24}
+    flags: dict[str, Any] = FLAGS | {
+        "rollout_length": 6,
+        "steps": 40 * 24,
+        "buffer_size": 24 * 200,
+        "learning_starts": 24,
+    }
     env = counters.hosted(False, "slow", str(tmp_path))
     run = shoal.train("iql", env, folder=tmp_path / "run", batch_size=8, **flags)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -198,9 +204,10 @@ def test_a_slow_actor_does_not_delay_the_others_off_policy(
 
 def test_impossible_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused in words, before there is a folder."""
-    flags = FLAGS | {"folder": tmp_path / "run", "rollout_length": 8, "steps": 64}
+    flags: dict[str, Any] = FLAGS | {"folder": tmp_path / "run", "rollout_length": 8, "steps": 64}
+    indivisible: dict[str, Any] = flags | {"num_workers": 3}
     with pytest.raises(InputError, match="num_envs 4 is not divisible by the 3 Ray actors"):
-        shoal.train("ippo", counters.hosted(), **flags | {"num_workers": 3})
+        shoal.train("ippo", counters.hosted(), **indivisible)
     with pytest.raises(InputError, match="cannot use Ray workers"):
         shoal.train("ippo", counters.device(), **flags)
     with pytest.raises(InputError, match=r"There is no Ray cluster at 127\.0\.0\.1:9"):

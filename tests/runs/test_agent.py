@@ -23,6 +23,7 @@ from shoal.runs.agent import Agent
 from shoal.runs.train import trainer_of
 from shoal.training import ending
 from shoal.training.trainer import Continued
+from support.trained import one_program as shared_programs
 
 FLAGS: dict[str, Any] = {
     "num_envs": 4,
@@ -40,6 +41,13 @@ FLAGS: dict[str, Any] = {
     "progress": False,
 }
 """Five updates of 24 steps, over which the learning rate falls."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_program() -> Iterator[None]:
+    """Resuming by a program that is traced again is tested in tests/training."""
+    with shared_programs():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +254,7 @@ def test_wrong_observations_are_refused_before_anything_compiles(
 
 
 def test_invalid_input_is_refused(tmp_path: Path, trained: Agent) -> None:
-    for given, message in (
+    refused: list[tuple[dict[str, Any], str]] = [
         ({}, "needs an algorithm and an environment, or the folder"),
         ({"algorithm": "mappo"}, "mappo needs an environment"),
         ({"algorithm": "qmix", "folder": trained.folder}, "holds a run, whose algorithm .* keeps: omit 'qmix'"),
@@ -254,7 +262,8 @@ def test_invalid_input_is_refused(tmp_path: Path, trained: Agent) -> None:
         ({"folder": tmp_path}, "no run"),
         ({"algorithm": "mappo", "environment": toys.busy, "folder": trained.folder}, "already contains a run"),
         ({"algorithm": "mappo", "environment": toys.busy, "hiden": (3,)}, "hiden"),
-    ):
+    ]
+    for given, message in refused:
         with pytest.raises(InputError, match=message):
             library.agent(**given)
     for steps in (0, -5, float("nan")):

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -223,7 +224,11 @@ def test_an_environment_that_is_an_object(tmp_path: Path) -> None:
     env = toys.coordination()
     run = shoal.train("mappo", env, folder=tmp_path, **trained.QUICK)
     assert run.finished and run.environment == "toys/coordination"
-    for call in (lambda *given, **named: shoal.open_run(*given, **named).evaluate(2), shoal.resume):
+    calls: list[Callable[..., Any]] = [
+        lambda folder, **named: shoal.open_run(folder, **named).evaluate(2),
+        shoal.resume,
+    ]
+    for call in calls:
         with pytest.raises(InputError, match="in an Environment object"):
             call(tmp_path, **({"steps": 1e6} if call is shoal.resume else {}))
         with pytest.raises(InputError, match=r"is not the environment it was .*: its name is 'toys/memory' and was"):

@@ -35,7 +35,7 @@ PAIR = replace(SPEC, agents=("a", "b"), obs_dims=(4, 4), action_dims=(2, 2), rol
 @cache
 def shapes(name: str, spec: EnvSpec = SPEC, seeds: int = 2, scaled: bool = False, **flags: Any) -> Learner:
     """The learner of an algorithm as ShapeDtypeStructs [S, ...]."""
-    config = override(algorithms.get(name).Config(), {"hidden": (3,), "minibatches": 1} | flags)
+    config = override(algorithms.get(name).Config(), {"hidden": (3,), "orthogonal": False, "minibatches": 1} | flags)
     algorithm = algorithms.get(name).make(spec, config, Scale(4, 16, 10))
     algorithm = normalise_rewards(algorithm, spec, 0.9, 5.0) if scaled else algorithm
     return jax.eval_shape(jax.vmap(algorithm.init), jax.random.split(jax.random.key(0), seeds))
@@ -82,7 +82,7 @@ def test_the_same_learner_is_taken_whole(name: str) -> None:
 @pytest.mark.parametrize("name", [*algorithms.NAMES, "maddpg+iddpg"])
 def test_target_networks_follow_what_they_are_copies_of_at_the_start(name: str) -> None:
     flags = {"policies": "inferred"} if name == "maddpg" else {}
-    config = override(algorithms.get(name).Config(), {"hidden": (3,), "minibatches": 1} | flags)
+    config = override(algorithms.get(name).Config(), {"hidden": (3,), "orthogonal": False, "minibatches": 1} | flags)
     algorithm = algorithms.get(name).make(SPEC, config, Scale(4, 16, 10))
     like = jax.eval_shape(algorithm.init, jax.random.key(0))
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), like)
@@ -91,7 +91,8 @@ def test_target_networks_follow_what_they_are_copies_of_at_the_start(name: str) 
     if not copies:
         return
     found = arrays_by_name(jax.jit(algorithm.init)(jax.random.key(3)))
-    assert all((found[x] == found[y]).all() for x, y in copies.items())
+    for x, y in copies.items():
+        np.testing.assert_array_equal(found[x], found[y])
 
 
 def test_new_seeds_take_old_seeds_counted_round() -> None:
@@ -121,7 +122,7 @@ def test_several_policies_do_not_start_one_or_another_number() -> None:
         assert transfer.left["policy/actor/head/kernel"][0] != transfer.left["policy/actor/head/kernel"][1]
 
 
-def test_another_number_of_agents() -> None:
+def test_shared_policies_start_runs_with_another_number_of_agents() -> None:
     with_id, without = ({"agent_id": known, "critic_input": "local"} for known in (True, False))
     assert match_arrays(*_of(shapes("mappo", PAIR, **without), shapes("mappo", **without))).complete
     transfer = match_arrays(*_of(shapes("mappo", PAIR, **with_id), shapes("mappo", **with_id)))
@@ -179,14 +180,14 @@ def test_the_pool_of_past_selves_begins_with_what_is_taken() -> None:
         assert pool.shape[1] == 2 and (pool == values[f"policy/{name}"][:, None]).all()
 
 
-def test_policies_alone() -> None:
+def test_policies_are_taken_without_critics() -> None:
     there, here = _of(shapes("qmix", normalise_inputs=True), shapes("qmix", normalise_inputs=True, reward_norm="scale"))
     transfer = match_arrays({name: x for name, x in there.items() if name.startswith("policy/")}, here)
     assert all(x.startswith("critic/") for x in transfer.left) and transfer.units == ()
     assert {x.split("/")[1] for x in transfer.taken} == {"actor", "inputs"}
 
 
-def test_names_for_users() -> None:
+def test_parameters_are_named_as_users_name_them() -> None:
     assert words_of_array("policy/1/actor/layers/0/kernel") == "side2.actor.layers.0.kernel"
     assert words_of_array("critic/0/head/bias") == "side1.critic.head.bias"
     assert words_of_array("statistics/value/mean") == "statistics.value.mean"

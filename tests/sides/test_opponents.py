@@ -138,7 +138,7 @@ def test_the_other_side_is_played_by_frozen_policies() -> None:
 @pytest.fixture(scope="module")
 def early(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("opponents") / "early"
-    flags = TINY | {"seeds": 2, "opponents": "past", "past_window": 1, "eval_episodes": 0}
+    flags: dict[str, Any] = TINY | {"seeds": 2, "opponents": "past", "past_window": 1, "eval_episodes": 0}
     library.train("ippo", "toys:busy", steps=64, folder=folder, **flags)
     return folder
 
@@ -152,7 +152,8 @@ def test_a_run_keeps_its_opponents(early: Path, tmp_path: Path) -> None:
     assert run.evaluation is not None
     # agent_2 alone learns, and makes the score
     np.testing.assert_allclose(run.evaluation.scores, run.evaluation.returns[..., 2])
-    half = library.train("iql", "toys:busy", folder=tmp_path / "b", **(flags | {"steps": 32}))
+    shorter: dict[str, Any] = flags | {"steps": 32}
+    half = library.train("iql", "toys:busy", folder=tmp_path / "b", **shorter)
     shutil.rmtree(opponents)
     again = library.resume(half.folder, steps=64, progress=False)
     assert again.finished and again.evaluation is not None

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-import shoal
 from shoal.config.resolve import configured
 from shoal.runs.build import opponents_in
 from shoal.runs.train import new_run
 from shoal.sides.frozen_policies import PAST
+from support.environments import device_env
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -26,9 +26,9 @@ def test_its_module_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_the_prey_runs_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    spec = shoal.make("mpe/simple_tag").spec
+    spec = device_env("mpe/simple_tag").spec
     script, policies = opponents_in("flee:make", spec).frozen_policies(spec)
-    (_, step), learner = shoal.make("mpe/simple_tag").reset(jax.random.key(0)), script.init(jax.random.key(0))
+    (_, step), learner = device_env("mpe/simple_tag").reset(jax.random.key(0)), script.init(jax.random.key(0))
     step = jax.tree.map(lambda leaf: leaf[None], step)
     near, far, inside, above = np.array([[-0.3, 0.1], [0.9, 0.9], [0.2, 0.0], [0.0, 1.2]])
     for position, expected in ((inside, 2), (above, 3)):  # right, or down again at the upper border

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def test_the_sum_of_two_means_has_one_interval() -> None:
 
 def test_the_tail_is_that_of_welch() -> None:
     one, two = np.array([1.0, 4.0, 2.0]), np.array([0.0, 9.0, 3.0, 3.0, 5.0, 1.0])
-    welch = stats.ttest_ind(one, two, equal_var=False)
+    welch: Any = stats.ttest_ind(one, two, equal_var=False)
     plug_in = one.var() / 3 + two.var() / 6
     wider = np.sqrt((one.var(ddof=1) / 3 + two.var(ddof=1) / 6) / plug_in)
     expected = stats.norm.cdf(-wider * stats.t.ppf(0.95, welch.df))

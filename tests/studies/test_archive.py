@@ -123,6 +123,28 @@ def test_a_record_written_while_others_are_gathered_is_kept(
     assert len(held) == 4 and held[cells[0].name].scores[0, 0] == 9.0
 
 
+def test_extracting_keeps_a_newer_file_of_its_own(folder: Path, cells: list[Cell]) -> None:
+    archive.gather(folder)
+    write_record(record_path(folder, cells[0]), made_record(cells[0], (9.0, 9.0)))
+    assert archive.extract(folder) == 2 and len(names(folder)) == 3
+    assert records_of_cells(folder, cells)[cells[0].name].scores[0, 0] == 9.0
+
+
+def test_a_record_that_is_gathered_while_the_folder_is_listed_is_read_from_the_archive(
+    folder: Path, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, listed = records_of_cells(folder, cells), archive._files
+
+    def gathered_meanwhile(folder: Path) -> list[Path]:
+        found = listed(folder)
+        monkeypatch.setattr(archive, "_files", listed)
+        archive.gather(folder)
+        return found
+
+    monkeypatch.setattr(archive, "_files", gathered_meanwhile)
+    assert records_of_cells(folder, cells) == before and names(folder) == {archive.ARCHIVE_FILE}
+
+
 def test_only_one_process_moves_records(folder: Path) -> None:
     with lock.hold(folder):
         assert archive.gather(folder) == 0 and len(list(folder.glob("*.json"))) == 3

@@ -3,6 +3,7 @@ driver is killed or stopped."""
 
 import contextlib
 import inspect
+import logging
 import os
 import signal
 import subprocess
@@ -73,7 +74,7 @@ def cluster() -> Iterator[Any]:
             patch.setenv(name, value)
         own = {"include_dashboard": False, "_system_config": {"worker_niceness": 0}}
         made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1} | own)
-        ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=made.address, log_to_driver=False, logging_level=logging.ERROR)
     yield made
     ray.shutdown()
     made.shutdown()

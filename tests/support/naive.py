@@ -34,7 +34,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def forward(params: Tree, x: np.ndarray, carry: np.ndarray | None = None, first: np.ndarray | None = None) -> Any:
+def forward(params: Tree, x: np.ndarray, carry: Any = None, first: Any = None) -> Any:
     """A tanh net, with a GRU before the head where there is one. x [T, E, F], carry [E, H], first [T, E]."""
     for i in sorted(params["layers"]):
         x = np.tanh(x @ params["layers"][i]["kernel"] + params["layers"][i]["bias"])
@@ -193,7 +193,8 @@ def actor_loss(
     """
     index = policy_index(spec, c.sharing)
     xs = features(spec, step, "local", c.agent_id and max(index) + 1 < spec.num_agents)
-    loss, count, seen = 0.0, int(step.alive.sum()), Counter()
+    seen: Any = Counter()
+    loss, count = 0.0, int(step.alive.sum())
     for i, x in enumerate(xs):
         mine = step.alive[..., [j for j in range(spec.num_agents) if index[j] == index[i]]].sum()
         own = of_policy(params, index[i])
@@ -228,7 +229,7 @@ def critic_loss(
     value, loss, seen = values(spec, c, params, step, carry), 0.0, Counter()
     nets = (0,) * spec.num_agents if c.critic_input in ("concat", "state") else policy_index(spec, c.sharing)
 
-    def size(error: float) -> float:
+    def size(error: Any) -> Any:
         if c.huber is None or abs(error) <= c.huber:
             return error**2 / 2
         seen["linear"] += 1

@@ -90,7 +90,7 @@ def step(
     spec: EnvSpec, c: Any, twins: int, delay: int,
     nets: Any, slow: Any, memory: Any, t: Any, traj: Trajectory, key: Any,
 ) -> Any:  # fmt: skip
-    """((actor, critic), slow copies (actor, critic, models), both Adams' memories) after gradient step ``t``."""
+    """((actor, critic), target networks (actor, critic, models), both Adams' memories) after gradient step ``t``."""
     n, width, obs_dim, K = spec.num_agents, spec.action.width, spec.obs_dim, c.ensemble
     index = policy_of(spec, c.sharing)
     ids, policies = c.agent_id and max(index) + 1 < n, max(index) + 1
@@ -180,7 +180,7 @@ def step(
         return sum((jnp.where(w, x, 0)).sum() for x, w in rows) / jnp.maximum(sum(w.sum() for _, w in rows), 1)
 
     def critic_loss(critic: Any) -> jax.Array:
-        error = 0.0
+        error = jnp.zeros(())
         for p in range(policies):
             for twin in range(twins):
                 error += mean([
@@ -190,7 +190,7 @@ def step(
         return error
 
     def actor_loss(actor: Any) -> jax.Array:
-        loss = 0.0
+        loss = jnp.zeros(())
         for p in range(policies):
             for k in range(K):
                 rows = []
@@ -224,7 +224,7 @@ def blur(c: Any, u: Any, noise: Any) -> Any:
 
 
 def assert_like_loops(spec: EnvSpec, c: Any, length: int = 5) -> None:
-    """Two updates in a row change parameters and slow copies as :func:`step` does."""
+    """Two updates in a row change parameters and target networks as :func:`step` does."""
     prog = made(spec, c)
     traj = make_trajectory(spec, carry=prog.algorithm.initial_carry(4), length=length)
     ends, goes_on = np.asarray(traj.outcome.last), np.asarray(traj.outcome.discount) > 0

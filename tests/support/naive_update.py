@@ -134,22 +134,23 @@ def update(spec: Any, c: Any, num_updates: int, learner: Any, traj: Any) -> Expe
     critic_rate = c.learning_rate if c.critic_learning_rate is None else c.critic_learning_rate
     actor_adam = Adam(actor, c.learning_rate, c, num_updates * c.epochs)
     critic_adam = Adam(critic, critic_rate, c, num_updates * c.epochs)
-    sums: Counter = Counter()
+    sums: Any = Counter()
     for epoch in range(c.epochs):
         if epoch and c.recompute_advantages:
             _, again, target_again = estimate(critic, new)
             advantage, goal = standardised(c, again, alive), (target_again - mean) / std
             old = values(spec, c, critic, step, carry.critic)
 
-        def of_actor(params: Any, advantage: Any = advantage) -> Any:
+        def of_actor(params: Any, advantage: Any = advantage) -> tuple[Any, Any]:
             return actor_loss(spec, c, params, step, traj, advantage, sigma, kappa, carry.actor)
 
-        def of_critic(params: Any, old: Any = old, goal: Any = goal) -> Any:
+        def of_critic(params: Any, old: Any = old, goal: Any = goal) -> tuple[Any, Any]:
             loss, seen = critic_loss(spec, c, params, step, old, goal, carry.critic)
             return c.value_coef * loss, seen
 
         sums.update(of_actor(actor)[1])
-        sums.update(of_critic(critic)[1])  # not +=, which drops what is negative
+        # not +=, which drops what is negative
+        sums.update(of_critic(critic)[1])  # pyright: ignore[reportGeneralTypeIssues]  # in a loop
         g_actor, g_critic = gradient(of_actor, actor), gradient(of_critic, critic)
         actor, norm, held = actor_adam.step(actor, g_actor)
         critic, critic_norm, critic_held = critic_adam.step(critic, g_critic)

@@ -96,8 +96,8 @@ def check_novel(spec: EnvSpec, seen: Seen, hidden: bool = False, least: float = 
             assert f in novel or any(_gated(x[:, f], s, gate) for gate in gates), (
                 f"{spec.agents[i]}'s feature {f} is not in the state"
             )
-    assert found.any(0)[list(spec.novel)].sum() >= least * len(spec.novel), (
-        f"the state holds {sorted(novel - set(np.flatnonzero(found.any(0)).tolist()))}"
+    assert np.any(found, 0)[list(spec.novel)].sum() >= least * len(spec.novel), (
+        f"the state holds {sorted(novel - set(np.flatnonzero(np.any(found, 0)).tolist()))}"
     )
 
 

@@ -1,6 +1,7 @@
 """The cases of a parametrised test that run with ``make test``; the others are ``slow``."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ def quick(cases: Iterable[Any], *few: Any) -> list[Any]:
     return [of(case) for case in cases]
 
 
-def listed(name: str, line: str) -> bool:
-    """Whether a line of ``slow.txt`` names a test: its file, the test with all its cases, or this case."""
-    return name == line or (not line.endswith("]") and name.startswith((f"{line}::", f"{line}[")))
+def fitting(name: str, lines: Collection[str]) -> list[str]:
+    """The lines of ``slow.txt`` that name a test: its file, the test with all its cases, or this case."""
+    shorter = (name[: cut.start()] for cut in re.finditer(r"::|\[", name))
+    return [line for line in (*shorter, name) if line in lines]

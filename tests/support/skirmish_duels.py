@@ -117,11 +117,11 @@ def _row(*units: Any) -> list[list[float]]:
 
 def _smaclite(pair: Pair) -> Any:
     """SMAClite with one unit on each side, on open ground."""
-    from smaclite.env.maps.map import Group, MapInfo
-    from smaclite.env.smaclite import SMACliteEnv
-    from smaclite.env.terrain.terrain import TERRAIN_PRESETS
-    from smaclite.env.units.unit_type import UnitType
-    from smaclite.env.util.faction import Faction
+    from smaclite.env.maps.map import Group, MapInfo  # pyright: ignore[reportMissingImports]
+    from smaclite.env.smaclite import SMACliteEnv  # pyright: ignore[reportMissingImports]
+    from smaclite.env.terrain.terrain import TERRAIN_PRESETS  # pyright: ignore[reportMissingImports]
+    from smaclite.env.units.unit_type import UnitType  # pyright: ignore[reportMissingImports]
+    from smaclite.env.util.faction import Faction  # pyright: ignore[reportMissingImports]
 
     armies = [(Faction.ALLY, pair.ally, pair.places[0]), (Faction.ENEMY, pair.enemy, pair.places[1])]
     kinds = {name: UnitType.from_str(name.upper(), ".") for name in pair[:2]}

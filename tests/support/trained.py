@@ -14,16 +14,15 @@ import pytest
 
 import toys
 from shoal.algorithms import mappo
+from shoal.game import HostEnvironment
 from shoal.runs import open as opening
 from shoal.runs.run import Run
 from shoal.runs.train import trainer_of
-from shoal.training import program
 from shoal.training.evaluation import Evaluator
 from shoal.training.program import Program, TrainState
 from shoal.training.settings import Settings
-from shoal.training.sharding import Layout
 from shoal.training.trainer import Trainer
-from shoal.types import Algorithm, Environment, EpisodeStats, Learner
+from shoal.types import EpisodeStats, Learner
 
 UPDATES = 400
 """Of the run that is interrupted in many ways."""
@@ -83,10 +82,15 @@ QUICK: dict[str, Any] = {
 """25 updates, enough for a small game; a seed per device."""
 
 
+def cache_folder() -> str:
+    """Where compiled programs are kept; JAX's options have no types."""
+    return jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def cache_environment() -> dict[str, str]:
     """Environment variables with which a subprocess finds the compiled programs."""
     return {
-        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,  # pyright: ignore[reportAttributeAccessIssue]
+        "JAX_COMPILATION_CACHE_DIR": cache_folder(),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         "JAX_NUM_CPU_DEVICES": "2",
@@ -159,31 +163,55 @@ def untrained() -> Iterator[None]:
         yield
 
 
+UNCOMPILED = {
+    "steps", "stop_at", "time_budget", "seed", "init_from", "rows", "checkpoint_seconds", "keep", "eval_episodes",
+    "eval_every", "curve_episodes", "tensorboard",
+}  # fmt: skip
+"""Settings that are no part of the program of training: steps set its number of updates, which is compared itself."""
+
+_PROGRAMS: dict[str, Program] = {}
+"""Of all contexts of this process."""
+
+
 @contextlib.contextmanager
 def one_program() -> Iterator[None]:
-    """Runs in this context, all of one algorithm with one configuration in one environment on the device, share what is
-    compiled. To trace it again takes most of the time of a tiny run."""
-    programs: dict[Any, Program] = {}
+    """Runs in this context share compiled programs, and with those of other such contexts, where algorithm,
+    configuration, sizes and the spec of the environment on the device are the same: in these, a spec stands for one
+    environment. To trace a program again takes most of the time of a tiny run."""
     evaluations: dict[Any, Any] = {}
-    compile_program, prepare = program.compile_program, Evaluator.prepare
+    own_program, prepare = Trainer._program, Evaluator.prepare
 
-    def shared(env: Environment, algorithm: Algorithm, layout: Layout, *sizes: int) -> Program:
-        key = (env.spec.name, layout.mesh, layout.seeds, layout.num_envs, *sizes)
-        if key not in programs:
-            programs[key] = _compiled_once(compile_program(env, algorithm, layout, *sizes))
-        return programs[key]
+    def shared(self: Trainer, remake: Any) -> Program:
+        key = _key(self, remake)
+        if key is None:
+            return own_program(self, remake)
+        if key not in _PROGRAMS:
+            _PROGRAMS[key] = _compiled_once(own_program(self, remake))
+        return _PROGRAMS[key]
 
     def prepared(self: Evaluator, learner: Learner) -> None:
         shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(learner)]
-        key = (self.env.spec.name, self.episodes, self.greedy, jax.tree.structure(learner), *shapes)
+        act = self.algorithm.act
+        what = (repr(self.env.spec), act.__module__, act.__qualname__, self.episodes, self.greedy)
+        key = (*what, jax.tree.structure(learner), *shapes)
         self._compiled = self._compiled or evaluations.get(key)
         prepare(self, learner)
         evaluations[key] = self._compiled
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.training.trainer.compile_program", shared)
+        patch.setattr(Trainer, "_program", shared)
         patch.setattr(Evaluator, "prepare", prepared)
         yield
+
+
+def _key(trainer: Trainer, remake: Any) -> str | None:
+    """All that a program is made of; None where it cannot be told."""
+    given = getattr(remake, "keywords", {})  # remake: shoal.runs.build.made of all its arguments
+    if isinstance(trainer.env, HostEnvironment) or "scale" not in given or given["opponents"]:
+        return None
+    settings = {name: value for name, value in vars(trainer.settings).items() if name not in UNCOMPILED}
+    updates = max(trainer.settings.num_updates, trainer.settings.schedule_updates)
+    return repr((remake.args, given["scale"], settings, updates, trainer.layout))
 
 
 def _compiled_once(made: Program) -> Program:

@@ -139,7 +139,7 @@ def test_intervals_are_over_seeds(rivals: CrossPlay) -> None:
     np.testing.assert_allclose([low[1, 1], high[1, 1]], [0.0, 22.0])
 
 
-def test_the_tables_line_up(rivals: CrossPlay) -> None:
+def test_columns_of_tables_are_aligned(rivals: CrossPlay) -> None:
     one, two = str(rivals).replace("−", "-").split("\n\nReturn of side 2")
     assert one.startswith("Return of side 1, mean over its agents (agent_0)\n")
     head, *rows = one.splitlines()[2:]
@@ -176,7 +176,7 @@ def test_intervals_where_a_run_has_one_seed() -> None:
     assert np.isnan([low, high]).all()
 
 
-def test_sides() -> None:
+def test_sides_are_those_of_the_environment() -> None:
     tag, spread = registry.make("mpe/simple_tag", num_good=2).spec, registry.make("mpe/simple_spread").spec
     assert first_side(tag) == (0, 1, 2) and first_side(spread) == (0,) and first_side(toys.busy().spec) == (0,)
     assert first_side(replace(tag, sides=(1, 0, 0, 1, 0))) == (1, 2, 4)
@@ -209,7 +209,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [untrained(root / f"{x}_{seeds}_{t}", x, name, seeds, horizon=t) for x, seeds, t in kinds]
 
 
-def test_folders(folders: list[Path]) -> None:
+def test_names_and_sides_come_from_the_folders(folders: list[Path]) -> None:
     found = library.crossplay(folders[:2], episodes=4, greedy=False, seed=1)
     assert found.names == ("mappo_2_3", "mappo_1_3") and found.algorithms == ("mappo", "mappo")
     assert found.sides == (("agent_0",), ("agent_1",))
@@ -221,7 +221,9 @@ def test_folders(folders: list[Path]) -> None:
     ]
 
 
-def test_the_command(rivals: CrossPlay, shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_cross_play(
+    rivals: CrossPlay, shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Any] = []
     monkeypatch.setattr("shoal.runs.api.crossplay", lambda *runs, **how: asked.append((runs, how)) or rivals)
     words = ["--episodes", "3", "--sampled", "--draw", "1", "--side", "left", "3", "--output", tmp_path / "matrix.json"]
@@ -245,7 +247,7 @@ def test_the_command(rivals: CrossPlay, shoal: Callable, tmp_path: Path, monkeyp
         ("RUN --output there/matrix.json", "not a .json file in a folder that exists"),
     ],
 )
-def test_bad_input(folders: list[Path], shoal: Callable, words: str, said: str) -> None:
+def test_bad_input_of_cross_play_is_refused(folders: list[Path], shoal: Callable, words: str, said: str) -> None:
     code, out, err = shoal(
         "crossplay", *words.replace("RUN", str(folders[0])).replace("OTHER", str(folders[2])).split()
     )

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,12 @@ class Reached:
         k = next(k for k in range(1, len(rows) - 1) if lowest[k] > lowest[k - 1])
         self.score, self.update = float(lowest[k]), rows[k]["update"]
         self.rows = rows[: k + 1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_program() -> Iterator[None]:
+    with trained.one_program():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +197,7 @@ def test_a_run_without_time_left_is_evaluated_where_it_ends(tmp_path: Path) -> N
     assert list(scores(run.folder)) == [1, *range(EVERY, UPDATES + 1, EVERY)]
 
 
-def test_calls_do_not_outlast_the_time() -> None:
+def test_calls_are_shortened_to_the_time_that_is_left() -> None:
     limited = settings(time_budget=10.0, steps=1e9)
     assert ending.call_size(limited, Standing(0), None, 1.0) == 1  # how long it takes is not known
     assert ending.call_size(limited, Standing(5, 2.0), 0.01, 1.0) == 100
@@ -201,7 +208,7 @@ def test_calls_do_not_outlast_the_time() -> None:
     assert ending.call_size(SETTINGS, Standing(1), 5.0, 1.0) == 1
 
 
-def test_how_far_a_run_is() -> None:
+def test_progress_is_that_of_the_nearest_end() -> None:
     both = settings(time_budget=10.0, stop_at=5.0, eval_every=1.0)
     assert ending.fraction(both, Standing(6, 1.0)) == 0.25 and ending.fraction(both, Standing(6, 9.0)) == 0.9
     assert ending.fraction(both, Standing(6, 1.0, (5.0, 4.9))) == 0.25
@@ -223,7 +230,7 @@ def test_a_run_without_a_checkpoint_is_at_its_beginning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "meta", [{}, {"elapsed": "9", "best": "ab"}, {"elapsed": True, "best": [1, "x"]}, {"elapsed": None, "best": []}]
 )
-def test_a_damaged_meta_ends_nothing(meta: dict[str, Any]) -> None:
+def test_a_damaged_checkpoint_record_does_not_end_a_run(meta: dict[str, Any]) -> None:
     assert ending.standing(3, meta) == Standing(3, 0.0, None)
 
 

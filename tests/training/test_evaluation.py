@@ -32,7 +32,7 @@ def case(env: Environment, **flags: Any) -> Case:
     algorithm = mappo.make(
         env.spec, override(mappo.Config(), {"hidden": (8,), "chunk_length": 1} | flags), Scale(1, 1, 1)
     )
-    policy = jax.vmap(algorithm.init)(jax.random.split(jax.random.key(4), SEEDS)).policy
+    policy = jax.jit(jax.vmap(algorithm.init))(jax.random.split(jax.random.key(4), SEEDS)).policy
     return Case(env, algorithm, Learner(policy, (), (), (), jnp.zeros(SEEDS, jnp.int32)))
 
 
@@ -45,7 +45,8 @@ def busy() -> Case:
 def play(case: Case, key: jax.Array, seed: int, greedy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns [episodes, N], lengths [episodes] and metrics [episodes, M] by a plain loop over the same keys."""
     env, algorithm, learner = case.env, case.algorithm, jax.tree.map(lambda x: x[seed], case.learner)
-    reset, step, act = jax.vmap(env.reset), jax.jit(jax.vmap(env.step)), jax.jit(algorithm.act, static_argnums=4)
+    reset, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
+    act = jax.jit(algorithm.act, static_argnums=4)
     key_reset, key_play = jax.random.split(jax.random.split(key, SEEDS)[seed])
     state, now = reset(jax.random.split(key_reset, EPISODES))
     carry = algorithm.initial_carry(EPISODES)
@@ -63,10 +64,16 @@ def play(case: Case, key: jax.Array, seed: int, greedy: bool) -> tuple[np.ndarra
     return returns, lengths, metrics
 
 
+@pytest.fixture(scope="module")
+def judged(busy: Case) -> evaluation.Evaluation:
+    """Greedy episodes of the team."""
+    return evaluation.evaluate(*busy, jax.random.key(9), EPISODES)
+
+
 @pytest.mark.parametrize("greedy", [True, False])
-def test_first_episodes_counted_once(busy: Case, greedy: bool) -> None:
+def test_first_episodes_counted_once(busy: Case, judged: evaluation.Evaluation, greedy: bool) -> None:
     key = jax.random.key(9)
-    result = evaluation.evaluate(*busy, key, EPISODES, greedy)
+    result = judged if greedy else evaluation.evaluate(*busy, key, EPISODES, greedy)
     assert result.returns.shape == (SEEDS, EPISODES, 3) and result.lengths.shape == (SEEDS, EPISODES)
     for seed in range(SEEDS):
         returns, lengths, metrics = play(busy, key, seed, greedy)
@@ -100,9 +107,12 @@ def test_greedy_and_sampled_differ(busy: Case) -> None:
 
 
 @pytest.mark.parametrize(("score", "factor"), [("sum", 1.0), ("mean", 1 / 3)])
-def test_the_score_names_its_convention(busy: Case, score: Any, factor: float) -> None:
-    env = dataclasses.replace(busy.env, spec=dataclasses.replace(busy.env.spec, score=score))
-    result = evaluation.evaluate(env, *busy[1:], jax.random.key(9), EPISODES)
+def test_the_score_is_the_sum_or_the_mean_over_agents(
+    busy: Case, judged: evaluation.Evaluation, score: Any, factor: float
+) -> None:
+    spec, metrics = dataclasses.replace(busy.env.spec, score=score), busy.env.spec.metrics
+    known = np.stack([judged.metrics[name] for name in metrics], -1)
+    result = evaluation.evaluation_of(spec, judged.returns, judged.lengths, known)
     np.testing.assert_allclose(result.scores, result.returns.sum(-1) * factor, rtol=1e-5)
     np.testing.assert_allclose(result.per_seed, result.scores.mean(1))
     assert result.mean == pytest.approx(result.scores.mean())
@@ -183,7 +193,7 @@ def test_a_metric_has_its_mean_and_interval() -> None:
 
 
 @pytest.mark.parametrize("episodes", [0, -1])
-def test_no_episode_is_no_judgement(busy: Case, episodes: int) -> None:
+def test_an_evaluation_without_episodes_is_refused(busy: Case, episodes: int) -> None:
     with pytest.raises(InputError, match=f"episodes must be at least 1, not {episodes}"):
         evaluation.evaluate(*busy, jax.random.key(0), episodes)
     with pytest.raises(InputError, match=f"episodes must be at least 1, not {episodes}"):

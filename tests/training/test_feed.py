@@ -114,11 +114,14 @@ def test_several_buffers_keep_what_each_asks_for() -> None:
     assert first["when"].shape == (4, 4, 8) and second.shape == (4, 1, 2, 1)
 
 
-def test_it_waits_until_there_is_enough() -> None:
+@pytest.mark.parametrize("least", [T * E, T * E + 1, 2 * T * E])
+def test_the_buffer_is_ready_when_it_holds_learning_starts(least: int) -> None:
     for count in (1, 2):
-        fed, state = filled(REPLAY, count)
+        fed, state = filled(REPLAY._replace(warm_up=least), count)
         assert fed.ready is not None
-        assert bool(fed.ready(state)) == (count * T * E >= 20)
+        assert bool(fed.ready(state)) == (count * T * E >= least)
+    rollouts = feed.updates_before_learning(REPLAY._replace(warm_up=least), E, T)
+    assert rollouts == (0 if least == T * E else 1)
 
 
 def test_on_policy_takes_the_trajectory_itself() -> None:
@@ -137,7 +140,7 @@ def test_on_policy_takes_the_trajectory_itself() -> None:
         ({"warm_up": 91}, 1, "learning_starts 91 exceeds"),
     ],
 )
-def test_what_cannot_work_is_refused(change: dict[str, int], shards: int, sentence: str) -> None:
+def test_impossible_sizes_of_a_buffer_are_refused(change: dict[str, int], shards: int, sentence: str) -> None:
     small = {"capacity": 40} if "length" in change else {}
     with pytest.raises(InputError, match=sentence):
         feed.make_feed(REPLAY._replace(**(small | change)), roll(0), E, shards)

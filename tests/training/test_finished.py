@@ -45,7 +45,7 @@ def nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "__init__", lambda *_, **__: pytest.fail("a trainer was made"))
 
 
-def test_it_says_so_and_prints_the_summary(
+def test_resuming_a_finished_run_prints_its_summary(
     copy: Path, nothing_compiles: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
@@ -59,7 +59,7 @@ def test_it_says_so_and_prints_the_summary(
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
-def test_in_python_it_comes_back_as_it_is(
+def test_shoal_resume_returns_a_finished_run_unchanged(
     copy: Path, nothing_compiles: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = shoal.resume(copy, progress=False)
@@ -75,7 +75,9 @@ def test_in_python_it_comes_back_as_it_is(
 
 
 @pytest.mark.parametrize("how", ["finished", "by another environment"])
-def test_the_folder_of_somebody_else_remains_one(how: str, done: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_resuming_does_not_trust_the_folder_of_another_person(
+    how: str, done: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
     """Nothing that it names was built, so nothing has been permitted."""
     folder = Path(shutil.copytree(done, tmp_path / "theirs"))
     if how == "finished":
@@ -88,7 +90,7 @@ def test_the_folder_of_somebody_else_remains_one(how: str, done: Path, tmp_path:
         _ = shoal.open_run(folder).env
 
 
-def test_ones_own_folder_remains_ones_own(copy: Path) -> None:
+def test_resuming_keeps_the_trust_in_a_folder(copy: Path) -> None:
     def record() -> Any:
         return own_record(copy, config_of_run(copy))
 
@@ -98,7 +100,7 @@ def test_ones_own_folder_remains_ones_own(copy: Path) -> None:
     assert record() == before
 
 
-def test_its_log_is_mended(copy: Path, nothing_compiles: None) -> None:
+def test_resuming_a_finished_run_drops_a_damaged_last_row(copy: Path, nothing_compiles: None) -> None:
     sound = (copy / "metrics.jsonl").read_bytes()
     (copy / "metrics.jsonl").write_bytes(sound[: len(sound) // 2])
     assert shoal.resume(copy, progress=False).finished
@@ -106,7 +108,7 @@ def test_its_log_is_mended(copy: Path, nothing_compiles: None) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged", "of another step", "of other episodes", "not printable"])
-def test_a_judgement_that_is_missing_is_made(how: str, copy: Path) -> None:
+def test_a_missing_final_evaluation_is_made_on_resuming(how: str, copy: Path) -> None:
     """A process that ended while it judged leaves none, or that of an earlier step."""
     said = json.loads((copy / "evaluation.json").read_text())
     mended = dict(said)
@@ -151,7 +153,7 @@ def test_restored_at_the_end_it_does_not_compile(copy: Path, monkeypatch: pytest
     assert trainer.run() and Checkpoints(copy / "policy").latest() == 25
 
 
-def test_more_steps_continue_it(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_continues_with_more_steps(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = shoal.resume(copy, progress=False, steps=3300, eval_episodes=0)
     assert run.finished and not run.untouched and Checkpoints(copy / "checkpoints").latest() == 26
     assert capsys.readouterr() == ("", "")

@@ -89,7 +89,7 @@ def test_training_with_a_disk_that_is_full_from_any_call_on(
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_first_complaint_is_the_one_that_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_two_write_errors_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint fails first, and TensorBoard's last rows cannot be written either."""
     trainer = trained.Idle(tmp_path, updates=3, checkpoint_seconds=0.0)
 
@@ -108,7 +108,7 @@ def test_the_first_complaint_is_the_one_that_is_heard(tmp_path: Path, monkeypatc
         pass
 
 
-def test_half_a_row_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_was_written_in_part_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, write = Log(tmp_path, tensorboard=False), os.write
     log.write({"step": 1})
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:3]))  # which is no error

@@ -63,7 +63,9 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> list[Trainer]:
 
 
 @pytest.mark.parametrize(("name", "workers"), [("ippo", 2), ("qmix", 0)])
-def test_the_run_is_the_devices(name: str, workers: int, tmp_path: Path, trainers: list[Trainer]) -> None:
+def test_a_run_on_the_host_equals_the_run_on_the_device(
+    name: str, workers: int, tmp_path: Path, trainers: list[Trainer]
+) -> None:
     """Update for update, the halves of the worker processes being two devices."""
     flags = flags_for(name, num_workers=workers, seeds=1, devices=2, epochs=1)
     for kind in ("hosted", "device"):
@@ -126,7 +128,7 @@ def test_nan_is_refused_before_it_is_learned_from(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path / "checkpoints").latest() == 0
 
 
-def test_an_episode_without_end_is_not_waited_for(tmp_path: Path) -> None:
+def test_an_evaluation_of_endless_episodes_is_refused(tmp_path: Path) -> None:
     """It can be trained in, but not judged."""
     flags = flags_for("ippo", eval_episodes=3, steps=32)
     with pytest.raises(GameError, match="continues long after its horizon of 6 steps"):

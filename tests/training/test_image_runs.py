@@ -30,7 +30,7 @@ SMALL: dict[str, Any] = {
     "num_envs": 2,
     "rollout_length": 8,
     "epochs": 1,
-    "eval_episodes": 1,
+    "eval_episodes": 0,
     "tensorboard": False,
     "progress": False,
 }
@@ -61,14 +61,16 @@ def test_deployed_policies_take_raw_images(trained: Any) -> None:
     run, raw = trained, images.device()
     policies = run.policies()
     assert policies.spec == replace(raw.spec, novel=None)
-    step_of, algorithm = jax.jit(raw.step), policies._algorithm
+    algorithm = policies._algorithm
     env = wrap(raw, Wrapping(resize=(4, 4), frame_stack=2, last_action=True))
-    (state, now), (outer, seen) = raw.reset(jax.random.key(3)), env.reset(jax.random.key(3))
+    step_raw, step_wrapped = jax.jit(raw.step), jax.jit(env.step)
+    act = jax.jit(algorithm.act, static_argnums=4)
+    (state, now), (outer, seen) = jax.jit(raw.reset)(jax.random.key(3)), jax.jit(env.reset)(jax.random.key(3))
     others = run.policies(), run.policies()
     carry = algorithm.initial_carry(1)
     for t in range(4):
         batch = jax.tree.map(lambda x: x[None], seen)
-        carry, wanted, _ = algorithm.act(policies._learner, carry, batch, jax.random.key(0), True)
+        carry, wanted, _ = act(policies._learner, carry, batch, jax.random.key(0), True)
         row = np.asarray(now.obs)
         pictures = [x[:192].reshape(8, 8, 3) for x in row]
         clock = np.frombuffer(row[1, 192:].tobytes(), "<f4")
@@ -77,8 +79,8 @@ def test_deployed_policies_take_raw_images(trained: Any) -> None:
         assert [chosen["left"], chosen["right"]] == np.asarray(wanted[0]).tolist()
         assert others[0].act(row).tolist() == others[1].act([pictures[0], (pictures[1], clock)]).tolist()
         assert others[0]._executed.tolist() == [*chosen.values()]
-        state, now = step_of(jax.random.key(t), state, wanted[0])
-        outer, seen = env.step(jax.random.key(t), outer, wanted[0])
+        state, now = step_raw(jax.random.key(t), state, wanted[0])
+        outer, seen = step_wrapped(jax.random.key(t), outer, wanted[0])
     picture = np.zeros((8, 8, 3), np.uint8)
     right = {"view": picture, "clock": np.zeros(2)}
     with pytest.raises(InputError, match="left's observation has an array"):
@@ -119,7 +121,8 @@ def test_buffers_hold_bytes() -> None:
     def act(policy: Any, carry: Any, step: Any, key: Any, greedy: bool) -> Any:
         return carry, jnp.zeros((2, 2), jnp.int32), {}
 
-    _, traj, _ = rollout.collect(act, (), rollout.init(jax.random.key(1), ()), jax.random.key(2))
+    begun = jax.jit(lambda key: rollout.init(key, ()))(jax.random.key(1))
+    _, traj, _ = jax.jit(lambda state, key: rollout.collect(act, (), state, key))(begun, jax.random.key(2))
     assert traj.step.obs.dtype == traj.outcome.obs.dtype == jnp.uint8
     config = override(iql.Config(), {"buffer_size": 64, "learning_starts": 16, "batch_size": 4, "hidden": (4,)})
     replay = iql.make(wrap(images.device(), Wrapping(frame_stack=2)).spec, config, Scale(1, 1, 1)).replay
@@ -132,7 +135,7 @@ def test_buffers_hold_bytes() -> None:
 def test_off_policy_runs_read_bytes(tmp_path: Path) -> None:
     """The buffer of a run is of bytes, and takes the memory that they take."""
     flags = {k: v for k, v in SMALL.items() if k != "epochs"}
-    flags |= {"buffer_size": 64, "learning_starts": 16, "batch_size": 4, "steps": 32}
+    flags |= {"buffer_size": 64, "learning_starts": 16, "batch_size": 4, "steps": 32, "eval_episodes": 1}
     with pytest.raises(InputError, match=r"glimpse has no global state.*use mixer_input 'concat'"):
         shoal.train("qmix", images.device(), folder=tmp_path / "refused", **flags)
     run = shoal.train("iql", images.device(), folder=tmp_path / "run", **flags)

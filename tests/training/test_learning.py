@@ -17,7 +17,7 @@ from shoal.models.actor_critic import make_critic
 from shoal.networks.sharing import policy_of
 from shoal.runs.train import trainer_of
 from shoal.storage import log
-from shoal.types import Learner
+from shoal.types import Environment, Learner
 from support import trained
 
 
@@ -38,7 +38,7 @@ def tempted(tmp_path_factory: pytest.TempPathFactory) -> shoal.Run:
     return train(tmp_path_factory.mktemp("tempted"), "tempting", 45)
 
 
-def test_the_mask_in_acting_and_evaluation(tempted: shoal.Run) -> None:
+def test_illegal_actions_are_taken_neither_in_training_nor_in_evaluation(tempted: shoal.Run) -> None:
     """The best-looking action pays 100 and is illegal: a return above 3, one for each step, gives a cheat away."""
     returns = [x for row in log.read_log(tempted.folder) for x in row["return"] if x is not None]
     assert 2.8 < max(returns) <= 3.0
@@ -91,10 +91,11 @@ def test_values_at_a_time_limit_and_at_an_end(stayed: shoal.Run) -> None:
 
 def values(run: shoal.Run, learner: Learner, obs: jax.Array) -> jax.Array:
     """V [B] of each observation [B, N, O], in units of reward."""
-    spec, config = run.env.spec, run.config
+    env, spec, config = run.env, run.env.spec, run.config
+    assert isinstance(env, Environment)
     critic = make_critic(spec, config.network, config.critic_input, policy_of(spec, config.sharing), config.agent_id)
     scale = on_policy.scale_of_agents(config.value_norm, critic.group_of, config.value_norm_beta)
-    step = jax.vmap(run.env.reset)(jax.random.split(jax.random.key(0), len(obs)))[1]._replace(obs=obs)
+    step = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), len(obs)))[1]._replace(obs=obs)
     _, value = critic.values(learner.critic, (), jax.tree.map(lambda x: x[None], step))
     return scale.denormalise(learner.statistics.value, value)[0, :, 0]
 

@@ -38,7 +38,7 @@ def test_a_run_that_exceeds_the_memory_is_refused(
 ) -> None:
     monkeypatch.setattr(memory, "free", lambda _: 32 * 10**9)
     monkeypatch.setattr(Trainer, "run", lambda _: pytest.fail("training began"))
-    sizes = {"seeds": 2, "num_envs": 4, "rollout_length": 8, "minibatches": 1, "chunk_length": 8}
+    sizes: dict[str, Any] = {"seeds": 2, "num_envs": 4, "rollout_length": 8, "minibatches": 1, "chunk_length": 8}
     if algorithm == "qmix":
         sizes = {"seeds": 2, "num_envs": 4, "rollout_length": 8, "mixer_input": "concat"}
     with pytest.raises(InputError, match=said) as caught:

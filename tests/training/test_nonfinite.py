@@ -38,7 +38,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
     return Stopped(folder, str(caught.value))
 
 
-def test_it_says_which_metric(stopped: Stopped) -> None:
+def test_the_error_names_the_metric_that_is_not_finite(stopped: Stopped) -> None:
     metric, _, rest = stopped.said.partition(" of seed ")
     assert metric in log.read_log(stopped.folder)[-1]
     assert rest.startswith(f"3 is nan after update {BROKEN + 1}; the checkpoint after update {BROKEN} is kept.")
@@ -54,7 +54,7 @@ def test_the_last_good_checkpoint_is_kept(stopped: Stopped) -> None:
         assert np.isfinite(leaf).all(), jax.tree_util.keystr(path)
 
 
-def test_its_policy_acts(stopped: Stopped) -> None:
+def test_the_policy_before_the_error_acts(stopped: Stopped) -> None:
     for seed in (3, 4):
         assert shoal.load(stopped.folder, seed=seed).act([np.ones(1)])[0] in (0, 1)
 

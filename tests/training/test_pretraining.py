@@ -49,7 +49,7 @@ def refuse(*_: Any) -> Any:
     raise AssertionError("experience was collected again")
 
 
-def test_ctrl_c_does_not_wait_for_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_interrupts_the_decision_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     released, threads = threading.Event(), []
 
     def decide(*_: Any) -> Any:
@@ -79,7 +79,7 @@ def test_what_was_decided_is_kept(run: shoal.Run) -> None:
     assert run.decision is not None and run.decision.message == "4 agents share 3 policies: 0 0 1 2."
 
 
-def test_opening_loading_and_judging_decide_nothing(run: shoal.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_loading_and_evaluating_do_not_decide_again(run: shoal.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pretraining, "collect", refuse)
     again = shoal.open_run(run.folder)
     assert again.config == run.config and again.decision is None
@@ -157,7 +157,7 @@ def test_algorithms_that_leave_nothing_open_are_not_asked(monkeypatch: pytest.Mo
         ({"sharing": "learnt"}, "sharing must be 'shared' or .*, not 'learnt'"),
     ],
 )
-def test_a_bad_option_costs_nothing(
+def test_a_bad_option_is_refused_before_the_decision(
     flags: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pretraining, "collect", refuse)
@@ -166,7 +166,7 @@ def test_a_bad_option_costs_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command_line_offers_it(shoal: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_command_line_has_the_options_of_the_decision(shoal: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = shoal("train", "seps", "bps/1", "--help")
     text = " ".join(out.replace("│", " ").split())
     assert code == 0 and "--sharing shared|role|independent|learned|INT... " in text

@@ -9,6 +9,7 @@ import jax
 import pytest
 
 from shoal.training import program_cache
+from support import trained
 
 COMPILE = """
 import jax, jax.numpy as jnp
@@ -65,13 +66,13 @@ def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 @pytest.mark.usefixtures("unset")
-def test_it_is_used_unless_it_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_used_unless_it_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(program_cache.VARIABLE, "off")
     program_cache.use()
-    assert jax.config.jax_compilation_cache_dir is None
+    assert trained.cache_folder() is None
     monkeypatch.setenv(program_cache.VARIABLE, str(tmp_path))
     program_cache.use()
-    assert jax.config.jax_compilation_cache_dir == str(program_cache.folder())
+    assert trained.cache_folder() == str(program_cache.folder())
     assert program_cache.folder().parent == tmp_path
 
 
@@ -79,14 +80,14 @@ def test_it_is_used_unless_it_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_cache_of_the_users_own_stays(tmp_path: Path) -> None:
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
     program_cache.use()
-    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
+    assert trained.cache_folder() == str(tmp_path / "own")
 
 
 @pytest.mark.usefixtures("unset")
 def test_a_folder_of_another_user_is_not_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
     program_cache.use()
-    assert jax.config.jax_compilation_cache_dir is None
+    assert trained.cache_folder() is None
     said = capsys.readouterr().err
     assert "since it belongs to another user" in said and said.count("\n") == 1
 
@@ -97,12 +98,12 @@ def test_a_folder_that_others_can_write_is_not_used(mode: int, capsys: pytest.Ca
     program_cache.folder().mkdir(parents=True)
     program_cache.folder().chmod(mode)
     program_cache.use()
-    assert jax.config.jax_compilation_cache_dir is None
+    assert trained.cache_folder() is None
     said = capsys.readouterr().err
     assert "other users can write it; choose another folder by SHOAL_CACHE" in said and said.count("\n") == 1
     program_cache.folder().chmod(0o755)
     program_cache.use()
-    assert jax.config.jax_compilation_cache_dir == str(program_cache.folder()) and capsys.readouterr().err == ""
+    assert trained.cache_folder() == str(program_cache.folder()) and capsys.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("unset")
@@ -110,10 +111,10 @@ def test_a_folder_that_cannot_be_made_is_not_needed(tmp_path: Path, monkeypatch:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(program_cache.VARIABLE, str(tmp_path / "file"))
     program_cache.use()
-    assert jax.config.jax_compilation_cache_dir is None
+    assert trained.cache_folder() is None
 
 
-def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_follows_the_variable_and_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(program_cache.VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert program_cache.folder().parent == tmp_path / "shoal"

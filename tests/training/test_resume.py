@@ -49,7 +49,7 @@ def assert_same_end(folder: Path, whole: Whole) -> None:
     assert policies == [trained.UPDATES, trained.UPDATES]
 
 
-def test_the_undisturbed_run(whole: Whole) -> None:
+def test_the_uninterrupted_run_learned_and_wrote_all_rows(whole: Whole) -> None:
     """What the others are compared with is a real run: it learned something and wrote all its rows."""
     assert Checkpoints(whole.folder / "checkpoints").latest() == trained.UPDATES
     assert [row["update"] for row in rows(whole.folder)] == [*range(13, 400, 13), 400]
@@ -159,7 +159,7 @@ def test_ctrl_c_then_kill_then_resume(whole: Whole, tmp_path: Path) -> None:
     assert_same_end(folder, whole)
 
 
-def test_a_damaged_checkpoint_is_passed_over_aloud(
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(
     whole: Whole, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(copy / "checkpoints" / str(trained.UPDATES))

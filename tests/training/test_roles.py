@@ -52,13 +52,15 @@ ADVERSARIES = "adversary_0, adversary_1, adversary_2"
         ("skirmish/3m", {"both": True}, {"opponents": "scripted"}, None),
     ],
 )
-def test_who_learns(environment: str, options: dict[str, Any], flags: dict[str, Any], said: list[str] | None) -> None:
+def test_the_notice_says_which_roles_learn(
+    environment: str, options: dict[str, Any], flags: dict[str, Any], said: list[str] | None
+) -> None:
     settings, config = override(Settings(), flags), override(algorithms.get("mappo").Config(), flags)
     found = checks.notes_on_roles(registry.make(environment, **options).spec, settings, config, 16)
     assert found == said if said is not None else (len(found) == 1 and "Controlled by scripted" in found[0])
 
 
-def test_a_side_that_is_frozen() -> None:
+def test_the_notice_leaves_out_a_frozen_side() -> None:
     config = override(algorithms.get("mappo+ippo").Config(), {"side2_freeze": "actor"})
     spec = registry.make("mpe/simple_tag").spec
     assert checks.notes_on_roles(spec, Settings(), config, 4) == ["Not trained (side2_freeze): actor."]

@@ -1,6 +1,7 @@
 """Evaluations during training: their columns in the log, the best policies, and that training is not changed."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,12 @@ PER_UPDATE = 4 * 6
 UPDATES, EVERY = 16, 4
 FLAGS: dict[str, Any] = trained.SMALL | {"steps": UPDATES * PER_UPDATE, "eval_episodes": 3}
 EVALUATED: dict[str, Any] = FLAGS | {"eval_every": EVERY * PER_UPDATE}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_program() -> Iterator[None]:
+    with trained.one_program():
+        yield
 
 
 @pytest.fixture(scope="module")

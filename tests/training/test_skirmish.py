@@ -56,6 +56,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 RECURRENT: dict[str, Any] = SMALL | {
+    "eval_episodes": 0,  # those of every algorithm are evaluated
     "recurrent": 4,
     "last_action": True,
     "chunk_length": 6,

@@ -98,7 +98,7 @@ def test_outside_of_the_main_thread_signals_are_left_alone() -> None:
     assert not failed
 
 
-def test_waiting_gives_what_the_work_gives() -> None:
+def test_wait_returns_the_result_or_raises_the_error() -> None:
     assert wait(lambda: threading.current_thread() is threading.main_thread()) is False
     with pytest.raises(ZeroDivisionError):
         wait(lambda: 1 // 0)
@@ -175,7 +175,7 @@ def test_it_is_traced_by_the_callers_settings() -> None:
     assert seen == ["float32"]
 
 
-def test_work_goes_on_until_its_result_is_needed(released: threading.Event) -> None:
+def test_work_runs_in_a_thread_until_its_result_is_needed(released: threading.Event) -> None:
     first, second = begin(lambda: released.wait(20)), begin(lambda: 1 // 0)
     assert stopping.busy()
     released.set()
@@ -193,7 +193,9 @@ def trainer_in(folder: Path, said: list[str], **program: Any) -> Trainer:
 
 @pytest.mark.parametrize("number", ALL)
 @pytest.mark.parametrize("what", ["init", "start", "ahead"])
-def test_compiling_is_not_waited_for(number: int, what: str, tmp_path: Path, released: threading.Event) -> None:
+def test_a_signal_during_compilation_ends_the_process(
+    number: int, what: str, tmp_path: Path, released: threading.Event
+) -> None:
     """All that was learned is saved already: nothing but the compilation is lost, which nothing can interrupt."""
     said: list[str] = []
 
@@ -236,7 +238,7 @@ def test_a_signal_before_compiling(when: str, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_a_long_call_is_waited_for_and_saved_but_the_user_hears_at_once(
+def test_a_signal_in_a_long_call_is_announced_at_once_and_the_call_is_saved(
     number: int, tmp_path: Path, released: threading.Event
 ) -> None:
     said: list[str] = []
@@ -258,7 +260,7 @@ def test_a_long_call_is_waited_for_and_saved_but_the_user_hears_at_once(
     assert trainer.update == 1 == trainer.checkpoints.latest() == trainer.policies.latest()
 
 
-def test_ctrl_c_twice_waits_for_no_call(tmp_path: Path, released: threading.Event) -> None:
+def test_a_second_ctrl_c_ends_the_process_during_a_call(tmp_path: Path, released: threading.Event) -> None:
     def advance(state: Any, n: Any) -> Any:
         with sent(signal.SIGINT), sent(signal.SIGINT, 0.5):
             wait(lambda: released.wait(20))
@@ -280,7 +282,8 @@ def test_a_program_that_trains_does_not_go_on(
     def start(state: Any) -> Any:
         return lambda *given: (signal.raise_signal(number), advance(*given))[1]
 
-    advance, state = idle.start(None), idle.init(None)
+    state = idle.init(jax.random.split(jax.random.key(0), 1))
+    advance = idle.start(state)
     program = idle._replace(start=start, template=lambda: state)
     monkeypatch.setattr(Trainer, "_program", lambda self, remake: program)
     flags = {"num_envs": 4, "rollout_length": 12, "steps": updates * 48.0, "devices": 1, "eval_episodes": 0}

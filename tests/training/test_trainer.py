@@ -178,7 +178,7 @@ def test_a_metric_that_is_not_finite_is_named(tmp_path: Path) -> None:
         ({"devices": 2, "num_envs": 3, "seeds": 1}, "num_envs 3 is not divisible by the 2 devices"),
     ],
 )
-def test_sizes_that_mean_nothing(tmp_path: Path, flags: dict[str, Any], said: str) -> None:
+def test_impossible_sizes_are_refused(tmp_path: Path, flags: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         trainer_in(tmp_path / "run", **flags)
     assert not (tmp_path / "run").exists()
@@ -202,13 +202,15 @@ def test_updates_are_rounded_up() -> None:
         (1, 4, 2, (1, 2)),
     ],
 )
-def test_where_the_work_goes(seeds: int, num_envs: int, devices: int | None, shards: tuple[int, int]) -> None:
+def test_seeds_and_environments_are_sharded_over_devices(
+    seeds: int, num_envs: int, devices: int | None, shards: tuple[int, int]
+) -> None:
     layout = sharding.plan_layout(seeds, num_envs, devices)
     assert tuple(layout.mesh.shape.values()) == shards
     assert (layout.seeds * shards[0], layout.num_envs * shards[1]) == (seeds, num_envs)
 
 
-def test_the_live_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_line_has_step_rate_and_return(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress(2_000_000, seeds=2, shown=True, quiet=0.0)
     progress.update(500_000, None, 1e5)
     progress.update(1_000_000, -12.345, 1e5)

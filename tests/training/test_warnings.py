@@ -27,7 +27,7 @@ SMALL = {"num_envs": 4, "rollout_length": 8, "hidden": (8,), "eval_episodes": 0,
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_only_notes_are_hidden(shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_are_printed_without_progress_too(shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress(10, seeds=1, shown=shown)
     progress.say("a note")
     progress.warn("a warning")

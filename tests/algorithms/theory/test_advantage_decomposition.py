@@ -56,7 +56,8 @@ def test_the_return_is_what_the_agents_add_where_the_new_team_goes(actions, stat
     game, old, new = posed(actions, states)
     before, after = games.solve(game, old), games.solve(game, new)
     for order in itertools.permutations(range(game.agents)):
-        gain = sum(games.average(part, new, range(game.agents)) for part in parts(game, old, before.v, order))
+        each = parts(game, old, before.v, order)
+        gain = np.sum([games.average(part, new, range(game.agents)) for part in each], 0)
         np.testing.assert_allclose(after.visits @ gain.reshape(-1), after.ret - before.ret, rtol=1e-9)
 
 

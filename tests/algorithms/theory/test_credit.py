@@ -6,7 +6,7 @@ Foerster et al. 2018, section 1, on credit assignment: V(s) cannot tell the part
 import numpy as np
 import pytest
 
-import shoal
+from support.environments import device_env
 from support.small_games import configured, probabilities, train
 
 SEEDS, UPDATES = 8, 300
@@ -26,7 +26,7 @@ FLAGS = {
 
 def learned(algorithm: str, **flags) -> np.ndarray:
     """[seeds] the mean probability with which the quiet agents do their part."""
-    env = shoal.make("matrix/loud_agent")
+    env = device_env("matrix/loud_agent")
     config = configured(algorithm, **FLAGS, **flags)
     teams = train(algorithm, env, config, updates=UPDATES, seeds=SEEDS, num_envs=16)
     return probabilities(env, config, teams.after)[:, 1:, 1].mean(1)

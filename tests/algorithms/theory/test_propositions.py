@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import shoal
 from shoal.equations.distributions import Categorical
+from support.environments import device_env
 from support.small_games import configured, exact_value, payoff, probabilities, train
 
 SEEDS = 8
@@ -20,7 +20,7 @@ FLAGS = {"learning_rate": 0.03, "entropy_coef": 0.03, "entropy_final": 0.0, "lr_
 
 
 def proposition1(num_agents):
-    return shoal.make("matrix/proposition1", num_agents=num_agents)
+    return device_env("matrix/proposition1", num_agents=num_agents)
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_separate_policies_reach_the_optimum(algorithm, n):
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
 def test_a_sampled_gradient_points_the_right_way_with_probability_one_half_to_the_n(n):
     """All probabilities 1/2: ⟨ĝ, ∇J⟩ > 0 for one joint action in 2ᴺ, and = 0 for all the others."""
-    env = shoal.make("matrix/all_ones", num_agents=n)
+    env = device_env("matrix/all_ones", num_agents=n)
     legal = jnp.ones((n, 2), bool)
 
     def log_prob(logits, action):

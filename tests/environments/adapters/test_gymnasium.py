@@ -86,7 +86,7 @@ def test_a_time_limit_is_no_termination():
     assert timestep.discount[0] == 1
 
 
-def test_a_picture_comes_of_a_game_that_draws():
+def test_render_returns_the_frames_of_the_environment():
     pytest.importorskip("pygame")
     env = made("gymnasium:CartPole-v1")
     game, timestep = env.make(render=True), blank(env.spec)
@@ -139,7 +139,7 @@ def test_a_tuple_of_spaces_is_a_team():
     ]
 
 
-def test_one_flag_ends_a_team():
+def test_a_tuple_team_ends_when_one_flag_is_set():
     timestep, step, _ = started(made(Foragers, separate=False))
     for _ in range(3):
         step(np.array([1, 3], np.int32))

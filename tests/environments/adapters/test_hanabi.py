@@ -59,7 +59,7 @@ class Scored:
         return getattr(self._state, name)
 
 
-def test_a_perfect_game_has_all_points(monkeypatch: pytest.MonkeyPatch):
+def test_a_perfect_game_sets_the_metric_perfect(monkeypatch: pytest.MonkeyPatch):
     game, out = start("mini-2p", 0)
     for points, perfect in ((8.0, 0.0), (9.0, 1.0)):
         stand_in = Scored(game._state, points)
@@ -160,7 +160,7 @@ def test_own_hand_is_hidden():
     assert (team != other).any()
 
 
-def test_losing_all_lives_takes_the_score_back():
+def test_losing_all_lives_returns_0():
     """OpenSpiel's convention: such a game returns 0."""
     ends = []
     for seed in range(60):
@@ -197,7 +197,7 @@ def test_deals_follow_the_seed_and_the_deck():
         assert abs(first[rank] / 2000 - share) < 4 * (share * (1 - share) / 2000) ** 0.5
 
 
-def test_passing_on_turn_is_refused():
+def test_an_agent_on_turn_cannot_pass():
     game, out = start("full-2p", 0)
     with pytest.raises(Exception, match="legal"):
         game.step(np.full(2, game.spec.action.n - 1, np.int32), out)

@@ -37,7 +37,7 @@ class Pair(ParallelEnv):
     def action_space(self, agent: str) -> Any:
         return MOVES
 
-    def reset(self, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         self.agents, self.time = ["a", "b"], 0
         return dict.fromkeys(self.agents, SEEN), {agent: {} for agent in self.agents}
 
@@ -101,7 +101,7 @@ class Alone(gymnasium.Env):
     spec = None
     max_steps = 9
 
-    def reset(self, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         self.time = 0
         return SEEN, {}
 
@@ -115,7 +115,7 @@ class Both(Alone):
 
     observation_space, action_space = spaces.Tuple((SPACE, SPACE)), spaces.Tuple((MOVES, MOVES))
 
-    def reset(self, seed: Any = None, options: Any = None) -> Any:
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         return (SEEN, SEEN), super().reset()[1]
 
     def step(self, action: Any) -> Any:
@@ -166,7 +166,8 @@ def test_a_metric_is_one_number() -> None:
 
 
 def test_names_reach_the_families(monkeypatch: pytest.MonkeyPatch) -> None:
-    gymnasium.register("Alone-v0", entry_point=Alone, max_episode_steps=5)
+    alone: Any = Alone
+    gymnasium.register("Alone-v0", entry_point=alone, max_episode_steps=5)
     assert told("gymnasium:Alone-v0", metrics=("won",))[2] == [1.0]
     module = type(sys)("pair_of_mine")
     module.parallel_env = Pair  # pyright: ignore[reportAttributeAccessIssue]
@@ -183,7 +184,7 @@ def test_names_reach_the_families(monkeypatch: pytest.MonkeyPatch) -> None:
         ("own_games:Pair", "won", "metrics must be a tuple of names, not 'won'"),
     ],
 )
-def test_who_takes_no_names_says_so(
+def test_the_option_metrics_is_refused_where_it_has_no_use(
     name: str, metrics: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_games.py").write_text(

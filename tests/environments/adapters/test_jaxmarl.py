@@ -16,6 +16,7 @@ from shoal.environments import registry
 from shoal.environments.adapters import jaxmarl as adapter
 from shoal.environments.adapters.jaxmarl import FAMILIES, arguments_of
 from shoal.types import Box, Discrete, Environment
+from support.environments import device_env
 
 BUILT_ALIKE = re.compile("_facmac_.a|world_comm|Learned|ant_|cheetah|hopper|humanoid|walker")
 
@@ -121,7 +122,7 @@ def test_the_second_version_of_overcooked_is_jaxmarls():
     assert not registry.make("jaxmarl/overcooked_v2/cramped_room", shaping=0.5).spec.shared_reward
 
 
-def test_shaping_adds_its_share(kitchen):
+def test_shaped_rewards_are_added_with_their_weight(kitchen):
     """On a stand-in, since a random cook never earns any."""
     raw, _ = kitchen
     earned = {"shaped_reward": {"agent_0": jnp.float32(3.0), "agent_1": jnp.float32(0.0)}}
@@ -251,8 +252,8 @@ def test_the_usual_names_of_smax_are_understood():
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if not BUILT_ALIKE.search(name)])
-def test_every_environment_keeps_its_promises(name):
-    registry.validate(registry.make(f"jaxmarl/{name}"))
+def test_every_environment_is_valid(name):
+    registry.validate(device_env(f"jaxmarl/{name}"))
 
 
 def test_bodies_of_brax_are_cut_off_by_their_step_counter_alone():
@@ -268,7 +269,7 @@ def test_bodies_of_brax_keep_their_promises(tmp_path, monkeypatch):
     """Traced alone: to compile one takes 10 s."""
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings to a file there
     for name, widths, dims in (("ant_4x2", (18,) * 4, (2,) * 4), ("humanoid_9x8", (248, 176), (9, 8))):
-        env = registry.make(f"jaxmarl/{name}")
+        env = device_env(f"jaxmarl/{name}")
         registry.validate(env)
         assert env.spec.horizon == 1000 and env.spec.shared_reward
         assert env.spec.obs_dims == widths and env.spec.action_dims == dims

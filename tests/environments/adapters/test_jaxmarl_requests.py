@@ -69,7 +69,7 @@ def test_the_other_smax_of_earlier_versions_is_refused(version, monkeypatch):
         registry.make("jaxmarl/smax/3m")
 
 
-def test_nothing_is_printed_and_the_streams_stay_as_they_are(capfd):
+def test_importing_jaxmarl_prints_nothing_and_keeps_the_streams(capfd):
     import jaxmarl.environments
 
     heard = io.StringIO()

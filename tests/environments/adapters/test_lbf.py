@@ -15,6 +15,7 @@ from shoal.environments.options import check_choice
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, blank, own_actions, refresh
 from shoal.types import Environment
+from support.environments import device_env, host_env
 
 SMALL = "5x5-2p-1f-coop"
 LOAD = 5
@@ -31,7 +32,7 @@ def choose(rng: np.random.Generator, legal: np.ndarray) -> np.ndarray:
 @pytest.fixture(scope="module")
 def device() -> Environment:
     pytest.importorskip("jumanji")
-    env = registry.make(f"lbf/{SMALL}", horizon=30)
+    env = device_env(f"lbf/{SMALL}", horizon=30)
     assert isinstance(env, Environment)
     return dataclasses.replace(env, reset=jax.jit(env.reset), step=jax.jit(env.step))
 
@@ -64,7 +65,7 @@ def test_a_device_episode_is_jumanjis_step_by_step(device: Environment):
                 break
             action = choose(rng, np.asarray(seen.legal))
             theirs, timestep = step(theirs, action)
-            ours, seen = device.step(key, ours, action)
+            ours, seen = device.step(key, ours, jnp.asarray(action))
             np.testing.assert_allclose(seen.reward, np.full(2, timestep.reward.sum()), atol=1e-7)
             assert not seen.first
             earned += np.asarray(seen.reward)
@@ -75,7 +76,7 @@ def test_a_device_episode_is_jumanjis_step_by_step(device: Environment):
 
 
 def test_individual_rewards_add_up_to_the_teams(device: Environment):
-    env = registry.make(f"lbf/{SMALL}", horizon=30, reward="individual")
+    env = device_env(f"lbf/{SMALL}", horizon=30, reward="individual")
     assert not env.spec.shared_reward and env.spec.score == "sum"
     assert device.spec.shared_reward and device.spec.score == "mean"
     state, _ = device.reset(jax.random.key(1))
@@ -92,7 +93,7 @@ def test_individual_rewards_add_up_to_the_teams(device: Environment):
 
 def test_the_device_backend_keeps_its_promises_and_draws(device: Environment):
     registry.validate(device)
-    large = registry.make("lbf/Foraging-2s-10x10-3p-3f-v3")
+    large = device_env("lbf/Foraging-2s-10x10-3p-3f-v3")
     registry.validate(large)
     assert large.spec.name == "lbf/2s-10x10-3p-3f" and large.spec.horizon == 100
     assert device.render is not None
@@ -105,7 +106,7 @@ def test_the_device_backend_keeps_its_promises_and_draws(device: Environment):
 
 def host(task: str = SMALL, **options) -> HostEnvironment:
     pytest.importorskip("lbforaging")
-    env = registry.make(f"lbf/{task}", backend="host", **options)
+    env = host_env(f"lbf/{task}", backend="host", **options)
     assert isinstance(env, HostEnvironment)
     return env
 
@@ -204,7 +205,7 @@ def test_a_wrong_request_is_one_sentence(task, options, said):
         registry.make(f"lbf/{task}", **options)
 
 
-def test_a_choice_is_one_of_those_known():
+def test_an_unknown_backend_is_refused():
     assert check_choice("backend", "host", ("device", "host")) == "host"
     with pytest.raises(InputError, match="no backend 'hots'; did you mean 'host'"):
         check_choice("backend", "hots", ("device", "host"))

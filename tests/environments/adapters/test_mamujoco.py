@@ -12,6 +12,7 @@ from shoal.environments.adapters import mamujoco
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
 from shoal.spec import Box
+from support.environments import host_env
 
 pytest.importorskip("gymnasium_robotics")
 
@@ -209,7 +210,7 @@ def test_negative_depth_is_refused():
         registry.make("mamujoco/Ant-4x2", agent_obsk=-1)
 
 
-def test_building_says_nothing(capfd, tmp_path, monkeypatch):
+def test_building_prints_no_warnings_of_mujoco(capfd, tmp_path, monkeypatch):
     """MuJoCo warns of the cheetah's model file, on the terminal and in a file in the working directory."""
     monkeypatch.chdir(tmp_path)
     registry.make("mamujoco/HalfCheetah-2x3")
@@ -223,9 +224,9 @@ def test_a_missing_package_names_the_extra(monkeypatch):
         registry.make("mamujoco/Ant-4x2")
 
 
-def test_the_camera_goes_with_the_robot(monkeypatch):
+def test_the_camera_follows_the_robot(monkeypatch):
     """One that stands still shows an empty floor once the ant has learned to walk."""
-    game = registry.make("mamujoco/Ant-4x2").make()
+    game: Any = host_env("mamujoco/Ant-4x2").make()
     renderer, model = game._body.unwrapped.mujoco_renderer, game._body.unwrapped.model
     looks: list[int] = []
     monkeypatch.setattr(game._body, "render", lambda: looks.append(renderer.camera_id))

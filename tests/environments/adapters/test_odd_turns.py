@@ -93,7 +93,7 @@ def test_a_player_that_is_cut_off_alone_leaves_with_its_last_observation():
     assert rows[2] == ([True, False, True], [False] * 3, [4, 0, 4])
 
 
-def test_a_limit_in_moves():
+def test_a_time_limit_counts_moves_of_all_agents():
     timestep, step, _ = started(Rounds, ends=3)
     for _ in range(3):
         assert not timestep.last

@@ -178,7 +178,7 @@ class Expedition:
         pass
 
 
-def test_agents_end_each_in_its_own_way():
+def test_termination_truncation_and_death_of_single_agents():
     env = made(Expedition)
     assert env.spec.action == Discrete(6)
     assert env.spec.obs_dims == (5, 5, 5)
@@ -204,7 +204,7 @@ def test_agents_end_each_in_its_own_way():
         ([False, False, True], [1, 1, 1], [0, 0, 1], False),
         ([False, False, True], [1, 1, 1], [0, 0, 1], True),
     ]
-    np.testing.assert_array_equal(game._env.played[0]["walker_0"], [1, 2])
+    np.testing.assert_array_equal(vars(game)["_env"].played[0]["walker_0"], [1, 2])
     assert not timestep.obs[1].any()
 
 
@@ -285,7 +285,7 @@ def test_bounds_that_differ_are_reached_from_one_box():
     assert env.spec.action == Box(2)
     _, step, game = started(env)
     step(np.array([[-1, -1], [1, 1], [0, 0.5]], np.float32))
-    sent = game._env.played[0]
+    sent = vars(game)["_env"].played[0]
     np.testing.assert_allclose([sent[a] for a in Ragged.possible_agents], [[0, -2], [4, 2], [2, 1]])
 
 

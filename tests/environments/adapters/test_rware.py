@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from shoal.environments.adapters import rware
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, blank, own_actions, refresh
 from shoal.types import Environment
+from support.environments import device_env, host_env
 
 CROWDED = "tiny-6ag"
 """So many robots that two soon collide."""
@@ -22,7 +24,7 @@ HORIZON = 12
 @pytest.fixture(scope="module")
 def device() -> Environment:
     pytest.importorskip("jumanji")
-    env = registry.make(f"rware/{CROWDED}", horizon=HORIZON)
+    env = device_env(f"rware/{CROWDED}", horizon=HORIZON)
     assert isinstance(env, Environment)
     return dataclasses.replace(env, reset=jax.jit(env.reset), step=jax.jit(env.step))
 
@@ -45,7 +47,7 @@ def test_a_device_episode_is_jumanjis_but_for_the_time_limit(device: Environment
             forward = rng.random(6) < 0.7
             action = np.where(np.asarray(seen.legal)[:, 1] & forward, 1, rng.integers(2, 4, 6)).astype(np.int32)
             theirs, timestep = step(theirs, action)
-            state, seen = device.step(key, state, action)
+            state, seen = device.step(key, state, jnp.asarray(action))
             steps += 1
             view = np.asarray(timestep.observation.agents_view)
             np.testing.assert_array_equal(seen.obs, view)
@@ -78,7 +80,7 @@ def test_a_delivery_is_worth_one_to_everyone_on_the_device(device: Environment):
 
 def test_the_device_backend_keeps_its_promises(device: Environment):
     registry.validate(device)
-    large = registry.make("rware/rware-small-4ag-hard-v2")
+    large = device_env("rware/rware-small-4ag-hard-v2")
     registry.validate(large)
     assert large.spec.name == "rware/small-4ag-hard" and large.spec.horizon == 500
     assert large.spec.shared_reward and large.spec.score == "mean"
@@ -87,7 +89,7 @@ def test_the_device_backend_keeps_its_promises(device: Environment):
 
 def host(task: str = "tiny-2ag", **options) -> HostEnvironment:
     pytest.importorskip("rware")
-    env = registry.make(f"rware/{task}", backend="host", **options)
+    env = host_env(f"rware/{task}", backend="host", **options)
     assert isinstance(env, HostEnvironment)
     return env
 
@@ -113,13 +115,13 @@ def test_a_host_episode_is_rwares_but_for_the_time_limit():
     rng = np.random.default_rng(0)
     earned = 0.0
     for seed in (3, 4):
-        observations, _ = raw.reset(seed=seed)
+        observations: Any = raw.reset(seed=seed)[0]
         refresh(out, own)
         game.reset(seed, out)
         over = False
         while not over:
             np.testing.assert_array_equal(out.obs, observations)
-            np.testing.assert_array_equal(out.state, np.concatenate(observations))
+            np.testing.assert_array_equal(out.state, np.concatenate(list(observations)))
             assert out.legal.all() and not out.last
             action = rng.integers(0, 5, 3).astype(np.int32)
             if rng.random() < 0.2:

@@ -30,7 +30,7 @@ def play(options, seed, steps=150):
             return
 
 
-def test_walkers_fall_one_by_one():
+def test_walkers_that_fall_leave_one_at_a_time():
     fallen = False
     for env, raw, timestep, seen, rewards, ended in play({"terminate_on_fall": False}, seed=0):
         assert env.spec.horizon == 500

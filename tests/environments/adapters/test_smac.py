@@ -101,7 +101,7 @@ def test_smaclites_interface_is_played_step_by_step_with_smacs_time_limit_of_its
 
 
 @pytest.mark.parametrize("last_action", [(False, True), (True, True), (True, False)])
-def test_the_state_of_smac_holds_what_is_not_relative(last_action: tuple[bool, bool]):
+def test_features_of_smac_that_the_state_lacks(last_action: tuple[bool, bool]):
     """``last_action``: whether observations, and whether the state hold the last actions."""
     game = smac.wrap(Typed(last_action=last_action, limit=60, hit=0.05), "mine:typed")
     relative = 4 + 4 * 3 + (4 + game.spec.action.width * (last_action == (True, False))) * 2
@@ -147,7 +147,7 @@ def test_what_other_packages_states_hold_is_unknown():
 def test_roles_are_types_of_units(map_name: str, soldiers: int, roles: tuple[int, ...]):
     made = Typed(map_name)
     assert smac.roles(made, soldiers) == roles
-    made.replace_teammates = True  # SMACv2 draws types for every episode
+    vars(made)["replace_teammates"] = True  # SMACv2 draws types for every episode
     assert smac.roles(made, soldiers) == (0,) * soldiers
 
 
@@ -183,7 +183,7 @@ def test_every_map_with_unlike_allies_is_known():
         assert smac._ARMIES[name] == tuple(map(int, re.findall(r"\d+", name.split("_vs_")[0])))
 
 
-def test_what_a_wrapper_changes_is_seen():
+def test_changes_of_a_wrapper_around_smac_are_kept():
     made = Wrapped(LiteSkirmish())
     assert smac.understands(made) and not smac.understands(object())
     game = smac.wrap(made, "mine:wrapped")
@@ -245,7 +245,7 @@ def test_smaclite_lists_the_living():
 
 @pytest.mark.parametrize("side", ["health", "strength"])
 @pytest.mark.parametrize("kind", [Skirmish, Uncounted])
-def test_an_end_at_the_very_last_step_is_the_battles_own(kind: Any, side: str):
+def test_a_battle_won_at_the_time_limit_is_a_termination(kind: Any, side: str):
     made = kind(limit=1, hit=1.0)
     out, own = begun(game := smac.wrap(made, "mine:last"), 0)
     made.allies[:] = (4, 4)

@@ -6,6 +6,7 @@ import pytest
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, blank, own_actions, refresh
+from support.environments import host_env
 from support.novel_oracle import check_novel, random_play
 
 pytest.importorskip("smaclite", reason="SMAClite comes from its repository alone")
@@ -16,7 +17,7 @@ def test_battles_are_smaclites_step_by_step(task: str, steps: int):
     from smaclite.env import SMACliteEnv  # pyright: ignore[reportMissingImports]
     from smaclite.env.maps.map import MapPreset  # pyright: ignore[reportMissingImports]
 
-    made = registry.make(f"smac/{task}", package="smaclite", time_limit=30)
+    made = host_env(f"smac/{task}", package="smaclite", time_limit=30)
     assert isinstance(made, HostEnvironment)
     game, original = made.make(), SMACliteEnv(map_info=MapPreset[f"MAP_{task.upper()}"].value)
     assert game.spec.name == f"smac/{task}" and game.spec.horizon == 30
@@ -51,7 +52,7 @@ def test_battles_are_smaclites_step_by_step(task: str, steps: int):
 
 @pytest.mark.parametrize(("task", "roles"), [("2s3z", (0, 0, 1, 1, 1)), ("MMM2", (0, *(1,) * 7, 2, 2))])
 def test_the_state_holds_what_is_not_relative_and_roles_are_types(task: str, roles: tuple[int, ...]):
-    game = registry.make(f"smac/{task}", package="smaclite").make()
+    game = host_env(f"smac/{task}", package="smaclite").make()
     assert game.spec.roles == roles
     check_novel(game.spec, random_play(game, 60), hidden=True, least=0.7)
 

@@ -135,13 +135,13 @@ def test_a_parallel_environment_is_refused(fault: str) -> None:
         play(registry.make(Wrong, fault=fault), [0, 1])
 
 
-def test_nothing_wrong_is_played() -> None:
+def test_the_environment_without_a_fault_is_played() -> None:
     timestep = play(registry.make(Wrong), [0, 1])
     assert timestep.last and not timestep.discount.any() and timestep.reward.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("fault", ["no rewards", "stranger", "text", "none", "array", "one unpaid", "short mask"])
-def test_the_check_says_not_ready(fault: str) -> None:
+def test_the_check_reports_each_wrong_value(fault: str) -> None:
     report = check(Wrong, env={"fault": fault}, episodes=2)
     assert not report.ok and report.verdict.startswith("NOT READY")
     assert any(f.level == "error" and SAID[fault].replace("\\", "") in f.sentence for f in report.findings), str(report)

@@ -12,9 +12,9 @@ import pytest
 
 from shoal.environments.grid.field import GONE
 from shoal.environments.grid.pursuit import DOWN, LEFT, RIGHT, STAY, UP, State
-from shoal.environments.registry import make
 from shoal.errors import InputError
 from shoal.types import Environment
+from support.environments import device_env
 
 KEY = jax.random.key(3)
 # A small crowded grid, on which there are many captures, at the walls, at the border and in corners.
@@ -67,7 +67,7 @@ def test_every_step_is_pettingzoos(options: dict[str, Any], monkeypatch: pytest.
     options = SMALL | options
     flight = Flight()
     other = theirs(options, flight, monkeypatch)
-    env = make("grid/pursuit", **options)
+    env = device_env("grid/pursuit", **options)
     n, m, stride = options["num_agents"], options["num_evaders"], options["grid"][1] + options["view"]
     step, captured, random = jax.jit(env.step), 0, np.random.default_rng(0)
     for episode in range(6):
@@ -102,7 +102,7 @@ def test_every_step_is_pettingzoos(options: dict[str, Any], monkeypatch: pytest.
 
 
 def test_the_published_task() -> None:
-    env = make("grid/pursuit")
+    env = device_env("grid/pursuit")
     spec = env.spec
     assert (spec.num_agents, spec.horizon, spec.action.width, spec.score) == (8, 500, 5, "sum")
     assert spec.parts is not None and spec.parts[0][0].shape == (7, 7, 3) and spec.state_dim == 16 * 16 * 3
@@ -110,7 +110,7 @@ def test_the_published_task() -> None:
     assert (
         state.evaders.shape == (30,)
         and spec.shared_reward
-        and not make("grid/pursuit", shared_reward=False).spec.shared_reward
+        and not device_env("grid/pursuit", shared_reward=False).spec.shared_reward
     )
     building = np.asarray(step.state).reshape(16, 16, 3)[..., 0]
     rows, columns = np.nonzero(building)
@@ -120,7 +120,7 @@ def test_the_published_task() -> None:
 def test_starts_are_drawn_as_pettingzoos() -> None:
     """Never in the building nor beside one another, and each cell as often as by repeated drawing."""
     options = SMALL | {"num_agents": 4}
-    env = make("grid/pursuit", **options)
+    env = device_env("grid/pursuit", **options)
     keys = jax.random.split(KEY, 8_000)
     places = np.asarray(jax.jit(jax.vmap(lambda key: env.reset(key)[0].pursuers))(keys))
     rows, columns = places // 8, places % 8
@@ -145,7 +145,7 @@ def test_starts_are_drawn_as_pettingzoos() -> None:
 
 def test_a_full_grid_still_starts() -> None:
     """Where no cell is left that is not adjacent to another, cells beside others are taken, each once."""
-    env = make("grid/pursuit", grid=3, num_agents=5, num_evaders=2, view=1)
+    env = device_env("grid/pursuit", grid=3, num_agents=5, num_evaders=2, view=1)
     state, step = env.reset(KEY)
     assert len(set(state.pursuers.tolist())) == 5 and not (np.asarray(step.obs).reshape(5, 9, 3)[:, 4, 0]).any()
 
@@ -158,7 +158,7 @@ def _placed(env: Environment, pursuers: list, evaders: list, action: list[int]) 
 
 def test_two_pursuers_capture_in_a_corner() -> None:
     options = SMALL | {"num_agents": 3, "num_evaders": 2, "freeze_evaders": True, "shared_reward": False}
-    env = make("grid/pursuit", **options)
+    env = device_env("grid/pursuit", **options)
     near, far = [(0, 2), (2, 0), (5, 4)], [(0, 0), (5, 0)]
     state, step = _placed(env, near, far, [DOWN, LEFT, STAY])
     assert state.evaders[0] == GONE and state.evaders[1] == 5
@@ -180,11 +180,11 @@ def test_two_pursuers_capture_in_a_corner() -> None:
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(InputError, match=why):
-        make("grid/pursuit", **options)
+        device_env("grid/pursuit", **options)
 
 
 def test_pictures_show_walls_and_those_who_are_left() -> None:
-    env = make("grid/pursuit", **SMALL)
+    env = device_env("grid/pursuit", **SMALL)
     state, _ = env.reset(KEY)
     assert env.render is not None and env.outline is not None
     state = state._replace(evaders=state.evaders.at[1].set(GONE))

@@ -9,10 +9,10 @@ import pytest
 
 from shoal.environments.grid.field import GONE
 from shoal.environments.grid.stag_hunt import State
-from shoal.environments.registry import make
 from shoal.errors import InputError
 from shoal.types import Environment, Step
 from shoal.video.picture import draw_frame
+from support.environments import device_env
 
 RIGHT, DOWN, LEFT, UP, STAY, CATCH = range(6)
 KEY = jax.random.key(0)
@@ -26,7 +26,7 @@ def game(**options: Any) -> tuple[Environment, Any]:
     """An environment and its step, compiled for a batch of keys."""
     name = repr(sorted(options.items()))
     if name not in _compiled:
-        env = make("grid/stag_hunt", **options)
+        env = device_env("grid/stag_hunt", **options)
         _compiled[name] = env, jax.jit(jax.vmap(env.step, in_axes=(0, None, None)))
     return _compiled[name]
 
@@ -42,7 +42,7 @@ def play(places: list, animals: list, action: list[int], t: int = 0, **options: 
 
 
 def test_the_published_task() -> None:
-    env = make("grid/stag_hunt")
+    env = device_env("grid/stag_hunt")
     spec = env.spec
     assert (spec.num_agents, spec.horizon, spec.action.width) == (8, 200, 6)
     assert spec.obs_dims == (5 * 5 * 2,) * 8 and spec.state_dim == 10 * 10 * 2
@@ -162,4 +162,4 @@ def test_picture() -> None:
 )
 def test_invalid_input_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        make("grid/stag_hunt", **options)
+        device_env("grid/stag_hunt", **options)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shoal.environments.grid.field import Field, distinct
-from shoal.environments.registry import make
 from shoal.types import Step
+from support.environments import device_env
 
 STAY, CATCH = 4, 5
 MOVES = ((0, 1), (1, 0), (0, -1), (-1, 0))
@@ -88,7 +88,7 @@ def test_random_play_is_that_of_a_plain_loop(
 ) -> None:
     m, horizon, rng = stags + hares, 40, np.random.default_rng(n)
     numbers = {"num_agents": n, "num_stags": stags, "num_hares": hares, "penalty": penalty}
-    env = make("grid/stag_hunt", **numbers, grid=(rows, columns), view=view, horizon=horizon)
+    env = device_env("grid/stag_hunt", **numbers, grid=(rows, columns), view=view, horizon=horizon)
     advance = jax.jit(env.step)
     field, captured = Field(rows, columns, max(view, 1)), 0
     for episode in range(6):
@@ -125,7 +125,7 @@ def test_draws_without_replacement() -> None:
 
 
 def test_everyone_starts_anywhere_and_alone() -> None:
-    env = make("grid/stag_hunt", num_agents=4, num_stags=2)
+    env = device_env("grid/stag_hunt", num_agents=4, num_stags=2)
     state, step = jax.jit(jax.vmap(env.reset))(jax.random.split(KEY, 4000))
     assert (step.state.sum(1) == 6).all()
     for cells in (state.agents[:, 0], state.prey[:, -1]):

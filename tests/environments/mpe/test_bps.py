@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from shoal.environments.mpe.core import State
-from shoal.environments.registry import make, validate
+from shoal.environments.registry import validate
 from shoal.errors import InputError
+from support.environments import device_env
 
 TASKS = {
     "1": (5, 5, 5),
@@ -31,7 +32,7 @@ PUSHES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])
 
 @pytest.mark.parametrize(("task", "sizes"), TASKS.items())
 def test_the_published_tasks(task: str, sizes: tuple[int, ...]) -> None:
-    spec = make(f"bps/{task}").spec
+    spec = device_env(f"bps/{task}").spec
     assert spec.name == f"bps/{task}"
     assert spec.roles == tuple(kind for kind, size in enumerate(sizes) for _ in range(size))
     assert spec.obs_dims == (4 + 2 * len(sizes),) * sum(sizes)
@@ -41,7 +42,7 @@ def test_the_published_tasks(task: str, sizes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("task", ["1", "h1"])
 def test_a_step_is_that_of_a_plain_loop(task: str) -> None:
-    env = make(f"bps/{task}")
+    env = device_env(f"bps/{task}")
     state, _ = env.reset(jax.random.key(3))
     step, rng = jax.jit(env.step), np.random.default_rng(0)
     pos, vel, marks = (np.array(x, np.float64) for x in (state.pos, state.vel, state.landmarks))
@@ -64,7 +65,7 @@ def test_a_step_is_that_of_a_plain_loop(task: str) -> None:
 
 def test_nothing_but_the_reward_tells_an_agents_type() -> None:
     """Agents at one place see the same, whatever their type; each is paid by its own type's landmark."""
-    env = make("bps/spread", type_distribution=(1, 3, 2))
+    env = device_env("bps/spread", type_distribution=(1, 3, 2))
     state, _ = env.reset(jax.random.key(0))
     assert isinstance(state, State)
     state = state._replace(pos=jnp.broadcast_to(state.pos[0], state.pos.shape))
@@ -75,7 +76,7 @@ def test_nothing_but_the_reward_tells_an_agents_type() -> None:
 
 
 def test_agents_do_not_feel_each_other() -> None:
-    env = make("bps/1")
+    env = device_env("bps/1")
     state, _ = env.reset(jax.random.key(0))
     crowded = state._replace(pos=jnp.zeros_like(state.pos).at[7:].set(state.pos[7:]))
     action = jnp.arange(15) % 5
@@ -85,7 +86,7 @@ def test_agents_do_not_feel_each_other() -> None:
 
 def test_the_published_scale() -> None:
     """Random play, which 20,000 episodes of a NumPy loop of the definition put at −934.0 ± 1.2 for 15 agents."""
-    env = make("bps/1")
+    env = device_env("bps/1")
 
     def episode(key: jax.Array) -> jax.Array:
         state, _ = env.reset(key)
@@ -112,7 +113,7 @@ def test_the_published_scale() -> None:
     ],
 )
 def test_options(options: dict[str, Any], sizes: tuple[int, ...]) -> None:
-    env = make("bps/spread", **options)
+    env = device_env("bps/spread", **options)
     validate(env)
     assert env.spec.roles == tuple(kind for kind, size in enumerate(sizes) for _ in range(size))
     assert env.spec.horizon == options.get("horizon", 50)
@@ -132,11 +133,11 @@ def test_options(options: dict[str, Any], sizes: tuple[int, ...]) -> None:
 )
 def test_bad_options(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        make("bps/spread", **options)
+        device_env("bps/spread", **options)
 
 
 def test_a_picture_shows_the_types() -> None:
-    env = make("bps/spread", num_agents=4, num_types=2)
+    env = device_env("bps/spread", num_agents=4, num_types=2)
     state, _ = env.reset(jax.random.key(0))
     assert env.render is not None
     scene: Any = env.render(jax.device_get(state))

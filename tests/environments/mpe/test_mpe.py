@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from shoal.environments.mpe.core import State
-from shoal.environments.registry import make, names
+from shoal.environments.registry import names
 from shoal.game import own_actions
 from shoal.types import Environment, EnvSpec, Scene, Step
 from support.contract import broken_rules
+from support.environments import device_env
 from support.novel_oracle import fresh, gather
 
 SCENARIOS = tuple(name for name in names() if name.startswith("mpe/"))
@@ -42,7 +43,7 @@ class Batch(NamedTuple):
 
 @functools.cache
 def batch(name: str) -> Batch:
-    env = make(name)
+    env = device_env(name)
 
     def run(key: jax.Array) -> tuple[Step, State, Step]:
         state, start = env.reset(key)
@@ -79,7 +80,7 @@ def play(env: Environment, actions: np.ndarray, seed: int = 0) -> tuple[np.ndarr
 
 @pytest.mark.parametrize(("name", "options", "random", "noop"), SCORES)
 def test_known_scores(name: str, options: dict[str, Any], random: float, noop: float | None) -> None:
-    env = make(name, **options)
+    env = device_env(name, **options)
     size = (env.spec.horizon, EPISODES, env.spec.num_agents)
     chance = np.random.default_rng(1).integers(0, env.spec.action_dims, size, np.int32)
     for actions, known in ((chance, random), (np.zeros_like(chance), noop)):
@@ -113,7 +114,7 @@ def test_the_speaker_has_three_words_of_five() -> None:
 
 
 def test_the_time_limit_is_no_termination() -> None:
-    env = make("mpe/simple_spread", horizon=4)
+    env = device_env("mpe/simple_spread", horizon=4)
     _, last = play(env, np.zeros((6, 2, 3), np.int32))
     assert last[:, 0].tolist() == [False, False, False, True, True, True]
     _, _, state, _ = batch("mpe/simple_spread")
@@ -124,7 +125,7 @@ def test_the_time_limit_is_no_termination() -> None:
 
 @pytest.mark.parametrize("name", ["mpe/simple_spread", "mpe/simple_reference"])
 def test_landmark_range(name: str) -> None:
-    env = make(name, landmark_range=0.8)
+    env = device_env(name, landmark_range=0.8)
     state, _ = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 500))
     assert 0.75 < jnp.abs(state.landmarks).max() < 0.8
     assert 0.95 < jnp.abs(state.pos).max() < 1.0
@@ -132,7 +133,7 @@ def test_landmark_range(name: str) -> None:
 
 def spread_step(pos: list[list[float]], action: list[int], **options: Any) -> tuple[EnvSpec, State, Step]:
     """One step from rest at these places, with one landmark in the middle."""
-    env = make("mpe/simple_spread", num_agents=len(pos), num_landmarks=1, **options)
+    env = device_env("mpe/simple_spread", num_agents=len(pos), num_landmarks=1, **options)
     places, still = np.array(pos, np.float32), np.zeros((len(pos), 2), np.float32)
     comm, marks = np.zeros((len(pos), 0), np.float32), np.zeros((1, 2), np.float32)
     zeros = (np.zeros(0, np.int32), np.int32(0), np.float32(0.0))
@@ -157,7 +158,7 @@ def test_spread_conventions() -> None:
     hits = 2 * (np.linalg.norm(after.pos[0] - after.pos[1]) < 0.3)
     np.testing.assert_allclose(step.reward, [-3 * cover - hits - 3] * 3, atol=1e-6)
     assert spec.shared_reward and spec.score == "mean"
-    assert make("mpe/simple_spread", local_ratio=0.0).spec.shared_reward
+    assert device_env("mpe/simple_spread", local_ratio=0.0).spec.shared_reward
 
 
 def test_openai_integrates_velocity_first() -> None:
@@ -174,7 +175,7 @@ def test_coinciding_agents_do_not_break() -> None:
 
 
 def test_reference_openai_reward() -> None:
-    env = make("mpe/simple_reference", convention="openai")
+    env = device_env("mpe/simple_reference", convention="openai")
     _, _, states, _ = batch("mpe/simple_reference")
     state = jax.tree.map(lambda x: x[0], states)
     after, step = jax.jit(env.step)(jax.random.key(0), state, np.array([3, 41]))

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from shoal.environments.options import check_convention
-from shoal.environments.registry import make, names, options_of, validate
+from shoal.environments.registry import names, options_of, validate
 from shoal.errors import InputError
+from support.environments import device_env
 
 COUNTS = ("num_agents", "num_good", "num_adversaries", "num_obstacles", "num_food", "num_forests", "num_landmarks")
 
@@ -20,7 +21,7 @@ def test_every_option_keeps_the_promises(name: str) -> None:
     asked += [{option: 0} for option in ("num_obstacles", "num_forests") if option in known]
     asked += [{"convention": "openai"}] if "convention" in known else []
     for options in asked:
-        env = make(name, **options)
+        env = device_env(name, **options)
         validate(env)
         assert env.spec.name == name
         assert env.spec.horizon == options.get("horizon", 25)
@@ -48,7 +49,7 @@ def test_every_option_keeps_the_promises(name: str) -> None:
 )
 def test_bad_options(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        make(name, **options)
+        device_env(name, **options)
 
 
 def test_an_unknown_convention_names_the_nearest() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shoal.environments.mpe.core import State
-from shoal.environments.registry import make
+from support.environments import device_env
 
 EPISODES, HORIZON = 200, 25
 QUICK = 40
@@ -86,15 +86,16 @@ def goals_of(scenario: str, world: Any) -> list[int]:
 
 
 def snapshot(scenario: str, world: Any, t: int) -> State:
-    return State(
-        pos=np.array([agent.state.p_pos for agent in world.agents]),
-        vel=np.array([agent.state.p_vel for agent in world.agents]),
-        comm=np.array([agent.state.c for agent in world.agents]),
-        landmarks=np.array([mark.state.p_pos for mark in world.landmarks]).reshape(-1, 2),
-        goal=np.array(goals_of(scenario, world), int),
-        t=np.array(t),
-        tally=np.zeros(()),
-    )
+    leaves: dict[str, Any] = {
+        "pos": np.array([agent.state.p_pos for agent in world.agents]),
+        "vel": np.array([agent.state.p_vel for agent in world.agents]),
+        "comm": np.array([agent.state.c for agent in world.agents]),
+        "landmarks": np.array([mark.state.p_pos for mark in world.landmarks]).reshape(-1, 2),
+        "goal": np.array(goals_of(scenario, world), int),
+        "t": np.array(t),
+        "tally": np.zeros(()),
+    }
+    return State(**leaves)
 
 
 def record(scenario: str, continuous: bool, episodes: int, spec: Any, options: dict[str, Any]) -> Record:
@@ -125,7 +126,7 @@ def record(scenario: str, continuous: bool, episodes: int, spec: Any, options: d
     return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
 
 
-def close(ours: Any, theirs: np.ndarray, what: str, tolerance: float = 1e-5) -> None:
+def close(ours: Any, theirs: Any, what: str, tolerance: float = 1e-5) -> None:
     np.testing.assert_allclose(np.asarray(ours), theirs, rtol=tolerance, atol=tolerance, err_msg=what)
 
 
@@ -138,7 +139,7 @@ def agree(
     precisions: tuple[bool, ...] = (True, False),
 ) -> Record:
     """``precisions``: whether double, for each comparison."""
-    env = make(f"mpe/{scenario}", continuous_actions=continuous, **ours)
+    env = device_env(f"mpe/{scenario}", continuous_actions=continuous, **ours)
     seen = record(scenario, continuous, episodes, env.spec, theirs)
     for double in precisions:
         tolerance = 1e-9 if double else 1e-4
@@ -188,7 +189,7 @@ def test_other_sizes_agree(scenario: str, theirs: dict[str, Any], ours: dict[str
 @pytest.mark.parametrize("scenario", VERSIONS)
 def test_first_observation_agrees(scenario: str) -> None:
     """Our reset states, put into mpe2's world, are observed alike."""
-    env, other = make(f"mpe/{scenario}"), reference(scenario)
+    env, other = device_env(f"mpe/{scenario}"), reference(scenario)
     states, steps = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(3), 20))
     other.reset(seed=0)
     world = other.unwrapped.world

@@ -27,7 +27,7 @@ from shoal.environments.skirmish.units import UNITS
 Names = Sequence[str]
 
 
-def battle_of(allies: Names, enemies: Names, terrain: str = "band", drawn: bool = False, **rules: bool) -> Battle:
+def battle_of(allies: Names, enemies: Names, terrain: str = "band", drawn: bool = False, **rules: Any) -> Battle:
     units = tuple(UNITS[name] for name in (*allies, *enemies))
     types = tuple(dict.fromkeys(units))
     return Battle(types, None if drawn else units, len(allies), len(enemies), terrain, limit=60, **rules)

@@ -1,7 +1,7 @@
 """Files of marl-eval's format beside runs of one's own: scores, curves, names, and what does not fit."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ TASK = "toys:busy"
 
 def published(
     path: Path,
-    scores: dict[str, dict[str, Sequence[float]]],
+    scores: Mapping[str, Mapping[str, Sequence[float]]],
     metric: str = "return",
     *,
-    absolute: dict[str, Sequence[float]] | None = None,
+    absolute: Mapping[str, Sequence[float]] | None = None,
     last: int = 192,
 ) -> Path:
     """A file with two evaluations of each run, of which the first is half the ``scores[env/task][algorithm]``."""

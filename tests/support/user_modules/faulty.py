@@ -203,7 +203,7 @@ def calls_back() -> Any:
     def look(t: Any) -> np.ndarray:
         if t == 3:
             os._exit(8)
-        return np.float32(t)
+        return np.asarray(t, np.float32)
 
     def shown(t: Any, first: bool) -> Any:
         seen = jax.pure_callback(look, jax.ShapeDtypeStruct((), jnp.float32), t)
