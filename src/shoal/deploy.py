@@ -338,7 +338,7 @@ class Policies:
         function = policy_function(self._trained_for, self._algorithm, self._learner.policy, self._wrapping)
         if index is not None:
             function = of_one_agent(function, index)
-        return write_policy(Path(path), function, format, {"title": self._title})
+        return write_policy(Path(path), function, format, self._title)
 
     def _state(self, given: Any) -> np.ndarray:
         width = self.spec.state_dim

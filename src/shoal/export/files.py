@@ -14,7 +14,6 @@ from shoal.spec import Discrete, EnvSpec
 from shoal.system.files import dumps, write_bytes, write_text
 
 Format = Literal["onnx", "stablehlo"]
-FORMATS: tuple[Format, ...] = ("onnx", "stablehlo")
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 """On which StableHLO runs."""
 VERSION = 1
@@ -31,14 +30,14 @@ def check_path(path: Path, form: Format) -> None:
         raise InputError(f"{path} must end in .{form}; the description is written beside it as .json.")
 
 
-def write_policy(path: Path, function: PolicyFunction, form: Format, facts: Mapping[str, Any]) -> Path:
+def write_policy(path: Path, function: PolicyFunction, form: Format, title: str) -> Path:
     """Write a policy and its description; the model first, so that a description is never without one.
 
     Args:
         path: of the model; the description has the same name with the suffix ``.json``.
         function: the policy.
         form: ``onnx``, or ``stablehlo`` as :func:`jax.export.deserialize` reads it.
-        facts: entries that the description begins with, such as where the policy comes from.
+        title: where the policy comes from.
 
     Returns:
         ``path``.
@@ -49,10 +48,10 @@ def write_policy(path: Path, function: PolicyFunction, form: Format, facts: Mapp
     """
     check_path(path, form)
     if form == "onnx":
-        model = to_onnx(traced(function.apply, function.inputs).needed(function.outputs), "policy", _strings(facts))
+        model = to_onnx(traced(function.apply, function.inputs).needed(function.outputs), "policy", {"title": title})
     else:
         model = _stablehlo(function)
-    description = described(function, form) | {"file": path.name} | dict(facts)
+    description = described(function, form) | {"file": path.name, "title": title}
     write_bytes(path, model)
     write_text(path.with_suffix(".json"), dumps(description, "policy", indent=1) + "\n")
     return path
@@ -99,7 +98,3 @@ def _action(spec: EnvSpec) -> dict[str, Any]:
     if isinstance(spec.action, Discrete):
         return {"kind": "discrete", "count": spec.action.n}
     return {"kind": "box", "low": spec.action.low, "high": spec.action.high, "dimensions": spec.action.dim}
-
-
-def _strings(facts: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in facts.items() if value is not None}

@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.export.program import traced
+from shoal.game import blank
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Learner, PyTree, Step
 
 
@@ -73,20 +74,7 @@ def policy_function(
     discrete = isinstance(space, Discrete)
     learner = Learner(policy, (), (), (), np.int32(0))  # type: ignore[arg-type]
 
-    def blank() -> Step:
-        """A step of one environment, for the structure of the wrappers' memory."""
-        return Step(
-            obs=jnp.zeros((n, raw.obs_dim), jnp.uint8 if raw.packed else jnp.float32),
-            state=jnp.zeros(raw.state_dim),
-            legal=jnp.ones((n, width), bool),
-            alive=jnp.ones(n, bool),
-            reward=jnp.zeros(n),
-            discount=jnp.ones(n),
-            first=jnp.ones((), bool),
-            last=jnp.zeros((), bool),
-        )
-
-    memory_shapes = jax.eval_shape(lambda: change.begin(blank())[0])
+    memory_shapes = jax.eval_shape(lambda step: change.begin(step)[0], blank(raw))
     carry_shapes = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), jax.eval_shape(lambda: algorithm.initial_carry(1))
     )

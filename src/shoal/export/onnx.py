@@ -82,14 +82,22 @@ class Graph:
         self._count += 1
         return f"{kind}_{self._count}"
 
+    def kind(self, dtype: Any) -> int:
+        """ONNX's number of a type."""
+        return self._helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+
+    def cast(self, name: str, dtype: Any) -> str:
+        """An array in another type."""
+        return self.node("Cast", [name], to=self.kind(dtype))
+
     def constant(self, array: Any) -> str:
         """The name of a constant; equal ones are stored once."""
         array = np.ascontiguousarray(np.asarray(array))
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
             name = self._fresh("constant")
-            kind = self._helper.np_dtype_to_tensor_dtype(array.dtype)
-            self.constants.append(self._helper.make_tensor(name, kind, array.shape, array.tobytes(), raw=True))
+            kind, data = self.kind(array.dtype), array.tobytes()
+            self.constants.append(self._helper.make_tensor(name, kind, array.shape, data, raw=True))
             self._known[key] = name
         return self._known[key]
 
@@ -150,8 +158,7 @@ class Graph:
     def port(self, name: str, value: Any) -> Any:
         """The description of an input or an output."""
         sizes = [size if isinstance(size, int) else str(size) for size in np.shape(value)]
-        kind = self._helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype))
-        return self._helper.make_tensor_value_info(name, kind, sizes)
+        return self._helper.make_tensor_value_info(name, self.kind(value.dtype), sizes)
 
     def output(self, name: str, value: Any) -> Any:
         """Name an output, and describe it."""
@@ -225,8 +232,7 @@ def _clamp(graph: Graph, operation: Operation) -> str:
 
 
 def _convert(graph: Graph, operation: Operation) -> str:
-    kind = graph._helper.np_dtype_to_tensor_dtype(np.dtype(operation.params["new_dtype"]))
-    return graph.node("Cast", [graph.loose(operation.operands[0])], to=kind)
+    return graph.cast(graph.loose(operation.operands[0]), operation.params["new_dtype"])
 
 
 def _logic(kind: str) -> Elementwise:
@@ -376,8 +382,7 @@ def _dynamic_slice(graph: Graph, operation: Operation) -> None:
             name = _sliced(graph, name, [(axis, at, at + size, 1)])
         else:
             least, most = graph.integers([0]), graph.integers([x.shape[axis] - size])
-            kind = graph._helper.np_dtype_to_tensor_dtype(np.dtype(np.int64))
-            at = graph.node("Reshape", [graph.node("Cast", [graph.full(start)], to=kind), graph.integers([1])])
+            at = graph.node("Reshape", [graph.cast(graph.full(start), np.int64), graph.integers([1])])
             at = graph.node("Min", [graph.node("Max", [at, least]), most])
             end = graph.node("Add", [at, graph.integers([size])])
             name = graph.node("Slice", [name, at, end, graph.integers([axis])])
@@ -437,9 +442,8 @@ def _stack(graph: Graph, operation: Operation) -> None:
 
 
 def _size_as_number(graph: Graph, operation: Operation) -> None:
-    kind = graph._helper.np_dtype_to_tensor_dtype(np.dtype(operation.results[0].dtype))
     size = graph.node("Squeeze", [graph.shape([operation.params["dim"]]), graph.integers([0])])
-    graph.name(operation.results[0], graph.node("Cast", [size], to=kind))
+    graph.name(operation.results[0], graph.cast(size, operation.results[0].dtype))
 
 
 def _bitcast(graph: Graph, operation: Operation) -> None:
@@ -447,8 +451,7 @@ def _bitcast(graph: Graph, operation: Operation) -> None:
     x, (result,) = operation.operands[0], operation.results
     if (np.dtype(x.dtype), np.dtype(result.dtype)) != (np.uint8, np.float32):
         raise InputError("The policy reads the bits of a number, which has no counterpart in ONNX here.")
-    axis, to = len(x.shape) - 1, graph._helper.np_dtype_to_tensor_dtype
-    whole = graph.node("Cast", [graph.full(x)], to=to(np.dtype(np.int32)))
+    axis, whole = len(x.shape) - 1, graph.cast(graph.full(x), np.int32)
     bytes_ = [
         graph.node("Squeeze", [_sliced(graph, whole, [(axis, i, i + 1, 1)]), graph.integers([axis])]) for i in range(4)
     ]
@@ -459,7 +462,7 @@ def _bitcast(graph: Graph, operation: Operation) -> None:
     exponent = graph.node("Add", [number("Mul", number("Mod", bytes_[3], 128), 2), number("Div", bytes_[2], 128)])
     mantissa = graph.node("Add", [bytes_[0], number("Mul", bytes_[1], 256)])
     mantissa = graph.node("Add", [mantissa, number("Mul", number("Mod", bytes_[2], 128), 65536)])
-    parts = graph.node("Cast", [mantissa], to=to(np.dtype(np.float32)))
+    parts = graph.cast(mantissa, np.float32)
     exponents = np.arange(256) - 127.0
     unit = graph.constant(np.exp2(np.maximum(exponents, -126.0) - 23).astype(np.float32))
     leading = graph.constant(np.where(np.arange(256) == 0, 0.0, 2.0**23).astype(np.float32))
@@ -479,7 +482,7 @@ def _reduction(kind: str) -> Other:
         x, axes = operation.operands[0], [int(axis) for axis in operation.params["axes"]]
         name, logical = graph.full(x), x.dtype == bool
         if logical:
-            name = graph.node("Cast", [name], to=graph._helper.np_dtype_to_tensor_dtype(np.dtype(np.int32)))
+            name = graph.cast(name, np.int32)
         if not axes:
             pass
         elif kind == "ReduceSum":  # the only one whose axes are an operand in this version of the operators
@@ -487,7 +490,7 @@ def _reduction(kind: str) -> Other:
         else:
             name = graph.node(kind, [name], axes=axes, keepdims=0)
         if logical:
-            name = graph.node("Cast", [name], to=graph._helper.np_dtype_to_tensor_dtype(np.dtype(bool)))
+            name = graph.cast(name, bool)
         graph.name(operation.results[0], name)
 
     return reduced
@@ -496,11 +499,11 @@ def _reduction(kind: str) -> Other:
 def _arg(kind: str) -> Other:
     def found(graph: Graph, operation: Operation) -> None:
         x, (axis,) = operation.operands[0], operation.params["axes"]
-        name, to = graph.full(x), graph._helper.np_dtype_to_tensor_dtype
+        name = graph.full(x)
         if x.dtype == bool:
-            name = graph.node("Cast", [name], to=to(np.dtype(np.int32)))
+            name = graph.cast(name, np.int32)
         name = graph.node(kind, [name], axis=int(axis), keepdims=0)
-        graph.name(operation.results[0], graph.node("Cast", [name], to=to(np.dtype(operation.params["index_dtype"]))))
+        graph.name(operation.results[0], graph.cast(name, operation.params["index_dtype"]))
 
     return found
 
@@ -576,8 +579,7 @@ def _gather(graph: Graph, operation: Operation) -> None:
     if is_known(indices):
         at = graph.constant(np.clip(np.asarray(indices, np.int64), 0, most))
     else:
-        to = graph._helper.np_dtype_to_tensor_dtype(np.dtype(np.int64))
-        at = graph.node("Max", [graph.node("Cast", [graph.full(indices)], to=to), graph.integers([0])])
+        at = graph.node("Max", [graph.cast(graph.full(indices), np.int64), graph.integers([0])])
         at = graph.node("Min", [at, graph.constant(most)])
     name = graph.node("GatherND", [_ordered(graph, x, (*rows, *axes, *rest)), at], batch_dims=len(rows))
     places = iter(range(len(lead)))  # of the indices' axes; then those of the array's rest follow
