@@ -9,7 +9,8 @@ and evaluated by θ^- (double Q); d is the discount of the outcome of the action
 weights from the state, and absolute values make them nonnegative.
 
 Deviations from the authors' code: the target reads the discount of the outcome itself, so a time limit bootstraps;
-Adam for RMSprop, one clip of gradients for utilities, one for the mixer; last actions only with ``--last-action``.
+Adam for RMSprop, one clip of gradients for utilities, one for the mixer; half the squared error; a dead agent's utility
+is 0, not the Q of its no-op; last actions only with ``--last-action``.
 Equations, options and results: docs/algorithms/qmix.md.
 """
 

@@ -1,0 +1,102 @@
+"""The pages for users of other libraries: their commands are accepted, and flags have the defaults that they state."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal import algorithms
+from shoal.cli.commands import COMMANDS
+from shoal.cli.flags import Flag, of_fields, read_words
+from shoal.presets import preset
+from shoal.training.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(ROOT.glob("docs/coming-from/*.md"))
+TRAIN = re.compile(r"`shoal train (\S+)`")
+IN = re.compile(r"in `(\S+)`")
+FLAG = re.compile(r"`(--[a-z][a-z0-9.-]*)[^`]*`")
+
+
+def commands(text: str) -> Iterator[str]:
+    """Commands of a page in blocks and in tables, without comments; one line ends with a backslash if it goes on."""
+    text = re.sub(r" *\\\n +", " ", text)
+    for found in re.findall(r"^    (shoal .*)$|`(shoal [a-z]+ [^`]*)`", text, re.MULTILINE):
+        words = shlex.split(found[0] or found[1], comments=True)
+        if not (words[1] == "train" and len(words) == 3):  # the head of a table
+            yield shlex.join(words[1:])
+
+
+FOUND = sorted({(page.stem, command) for page in PAGES for command in commands(page.read_text(encoding="utf-8"))})
+
+
+@pytest.mark.parametrize(("page", "command"), FOUND)
+def test_a_command_of_a_page_is_accepted(
+    page: str, command: str, shoal: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without training: its flags are read, and the environment and the algorithm of ``train`` are built."""
+    del page
+    monkeypatch.chdir(ROOT / "examples")
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    name, *words = shlex.split(command)
+    if name == "train" and "--resume" not in words:
+        code, _, err = shoal("train", *words, "--print-config")
+        if "needs" in err and "pip install" in err:
+            pytest.skip(err)
+        assert (code, err) == (0, "")
+    elif name == "train":
+        known = {flag.spelt for flag in [*of_fields(Settings(), "run")["run"], *flags("mappo")]}
+        assert {word for word in words if word.startswith("--")} <= known | {"--resume"}
+    else:
+        found, rest = COMMANDS[name](words)
+        read_words(found.prog, [flag for group in found.groups.values() for flag in group], rest)
+
+
+def flags(algorithm: str) -> list[Flag]:
+    """Of ``shoal train ALGORITHM``, with the defaults of the code."""
+    groups = [of_fields(Settings(), "run"), of_fields(algorithms.get(algorithm).Config(), algorithm)]
+    return [flag for some in groups for group in some.values() for flag in group]
+
+
+def tables(text: str) -> Iterator[list[list[str]]]:
+    """The rows of each table, the head first."""
+    for block in re.findall(r"(?:^\|.*\|\n)+", text + "\n", re.MULTILINE):
+        rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in block.splitlines()]
+        yield [rows[0], *rows[2:]]
+
+
+def stated(head: Sequence[str], row: Sequence[str]) -> Iterator[tuple[str, str, Flag, str]]:
+    """(algorithm, environment or nothing, flag, the value that the page states) of a row."""
+    columns = [i for i, cell in enumerate(head) if TRAIN.fullmatch(cell)]
+    for i in columns:
+        algorithm, own = TRAIN.fullmatch(head[i])[1], FLAG.findall(row[i])
+        known = {flag.spelt: flag for flag in flags(algorithm) if not flag.prefix}
+        assert set(own) <= known.keys() | {x for x in own if x.startswith("--env.")}, (
+            f"{algorithm} has not all of {own}"
+        )
+        for j in range(i + 1, len(head)):
+            environment = IN.fullmatch(head[j])
+            if not own or own[0] not in known or not (environment or head[j] == "default") or not row[j]:
+                continue
+            flag, value = known[own[0]], row[j]
+            if not value.startswith("["):  # a link to where it is derived
+                yield algorithm, environment[1] if environment else "", flag, value
+
+
+ROWS = [
+    pytest.param(*one, id=f"{page.stem}: {one[2].spelt} of {one[0]} {one[1]}")
+    for page in PAGES
+    for head, *rows in tables(page.read_text(encoding="utf-8"))
+    for row in rows
+    for one in stated(head, row)
+]
+
+
+@pytest.mark.parametrize(("algorithm", "environment", "flag", "value"), ROWS)
+def test_a_page_states_the_value_of_a_flag(algorithm: str, environment: str, flag: Flag, value: str) -> None:
+    found = preset(algorithm, environment) if environment else {}
+    flag = replace(flag, default=found.get(flag.name, flag.default))
+    assert value.replace(",", "") == flag.default_text
