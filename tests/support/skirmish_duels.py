@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.environments.skirmish import engine
-from shoal.environments.skirmish.battle import EAST, MOVES, NORTH, SOUTH, STOP, WEST, Battle
-from shoal.environments.skirmish.build import begun
+from shoal.environments.skirmish.battle import EAST, MOVES, NORTH, SOUTH, STOP, WEST, Battle, begun
 from shoal.environments.skirmish.units import TICKS_PER_SECOND, UNITS, Unit
 
 FILE = Path(__file__).with_name("skirmish_duels.json")

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from shoal.environments.skirmish import drawn, observe
-from shoal.environments.skirmish.build import _last
-from shoal.environments.skirmish.tasks import make
+from shoal.environments.skirmish.tasks import _last, make
 from shoal.environments.validation import validate
 from shoal.errors import InputError
 

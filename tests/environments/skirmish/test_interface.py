@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.skirmish import build, observe
+from shoal.environments.skirmish import observe, tasks
 from shoal.environments.skirmish.battle import Battle, State
 from shoal.environments.skirmish.drawn import ARMIES, battle_named
 from shoal.environments.skirmish.maps import MAPS
@@ -140,7 +140,7 @@ def test_sizes_are_those_of_smac(row: tuple[Any, ...]) -> None:
     assert (spec.horizon, spec.action.width, spec.obs_dim, spec.state_dim) == (limit, actions, obs, state)
     assert set(spec.obs_dims) == {obs} and set(spec.action_dims or ()) == {actions}
     assert spec.num_agents == len(army(allies)) and len(MAPS) == len(TABLE) + 1  # and COMA's 5m
-    assert float(build.largest(battle, battle.stats(jnp.zeros((battle.num_units, 1), jnp.int32)), 0)[0]) == largest
+    assert float(tasks.largest(battle, battle.stats(jnp.zeros((battle.num_units, 1), jnp.int32)), 0)[0]) == largest
 
 
 SEEN = ["3m", "2s3z", "MMM2", "1c3s5z", "bane_vs_bane", "2c_vs_64zg", "corridor", "27m_vs_30m", "2m_vs_1z", "3s_vs_5z"]
@@ -175,9 +175,9 @@ def compared(battle: Battle, rules: list[Rules], rng: np.random.Generator, kinds
         stats = battle.stats(s.kind)
         legal = [observe.legal(battle, stats, side, s) for side in sides]
         obs = [observe.observations(battle, stats, side, s, able) for side, able in zip(sides, legal, strict=True)]
-        end = build.end_of(battle, stats, then)
+        end = tasks.end_of(battle, stats, then)
         won = [end.won(side) for side in sides]
-        paid = [build.reward(battle, stats, side, s, then, won[side]) for side in sides]
+        paid = [tasks.reward(battle, stats, side, s, then, won[side]) for side in sides]
         return legal, obs, observe.state(battle, stats, s), won, end.over, paid
 
     legal, obs, state, won, over, paid = jax.tree.map(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.skirmish import terrain
+from shoal.environments.skirmish import maps
 from shoal.environments.skirmish.battle import State
 from shoal.environments.skirmish.maps import MAPS, Group, Map, starts
 from shoal.environments.skirmish.tasks import make
@@ -27,7 +27,7 @@ def test_armies_start_apart_on_walkable_cells(name: str) -> None:
     chosen = MAPS[name]
     places = np.concatenate([starts(chosen, side) for side in ("allies", "enemies")])
     units = [unit.name for unit in chosen.ally_units + chosen.enemy_units]
-    cells = terrain.walkable(chosen.terrain)
+    cells = maps.walkable(chosen.terrain)
     assert all(cells[int(x), int(y)] for x, y in places)
     body = np.array([COLLISIONS.get(unit, 0.375) for unit in units])
     apart = np.hypot(*(places[:, None] - places[None]).T) + 99 * np.eye(len(units))
@@ -45,8 +45,8 @@ def test_walkable_cells_are_those_of_the_archives(name: str) -> None:
     expected = np.zeros((SIDE, SIDE), bool)
     for rows, columns in FREE[name]:
         expected[columns.start : columns.stop, rows.start : rows.stop] = True
-    np.testing.assert_array_equal(terrain.walkable(name), expected)
-    cliffs = np.argwhere(terrain.climbable(name) & ~expected).tolist()
+    np.testing.assert_array_equal(maps.walkable(name), expected)
+    cliffs = np.argwhere(maps.climbable(name) & ~expected).tolist()
     assert cliffs == ([[x, y] for x in range(4, 28) for y in (12, 13)] if name == "ravine" else [])
 
 
@@ -88,8 +88,8 @@ def shortest(cells: np.ndarray, goal: tuple[int, int]) -> np.ndarray:
     quick([("corridor", 6), ("ravine", 6), *((name, 1) for name in WINDING)], ("corridor", 6), ("ravine", 6)),
 )
 def test_stops_lead_from_everywhere_to_everywhere(name: str, every: int) -> None:
-    cells = terrain.walkable(name)
-    number, stops = terrain.waypoints(name)
+    cells = maps.walkable(name)
+    number, stops = maps.waypoints(name)
     free = np.argwhere(cells)
     for goal in free[::every]:
         at, walked = free.copy(), np.zeros(len(free))
@@ -118,7 +118,7 @@ def alone(name: str) -> Any:
 def test_a_legal_move_goes_straight(name: str) -> None:
     """Half the speed in cells, as far as all of the way is walkable; and along a wall or up to it otherwise."""
     batched, step = alone(name)
-    cells, rng, count = terrain.walkable(name), np.random.default_rng(0), 512
+    cells, rng, count = maps.walkable(name), np.random.default_rng(0), 512
     free = np.argwhere(cells)
     places = free[rng.integers(len(free), size=count)] + rng.uniform(0.01, 0.99, (count, 2))
     state, _ = batched.reset(jax.random.key(0), count)
@@ -142,7 +142,7 @@ def test_zerglings_of_the_corridor_walk_to_their_goal() -> None:
     ally, enemies = (Group("zealot", 1, (11.8, 2.2)),), (Group("zergling", 6, (27.91, 28.24)),)
     batched = make(Map("few", ally, enemies, 400, "corridor", (4.47, 4.33))).batched
     assert batched is not None
-    cells = terrain.walkable("corridor")
+    cells = maps.walkable("corridor")
 
     @jax.jit
     def idle(state: State) -> State:
@@ -168,7 +168,7 @@ def test_zerglings_of_the_ravine_reach_colossi_on_the_plateau_and_on_the_cliff()
     state = batched.reset(jax.random.key(0), 3)[0]
     high = jnp.array([[16.0, 13.5, 12.5]]).T + jnp.zeros((3, 2))
     states = jax.tree.map(np.asarray, idle(state._replace(y=state.y.at[:, :2].set(high))))
-    cells = terrain.walkable("ravine")
+    cells = maps.walkable("ravine")
     x, y = states.x[:, :, 2:], states.y[:, :, 2:]
     assert cells[np.floor(x).astype(int), np.floor(y).astype(int)].all()
     assert (states.health[-1, :, :2] < 200).all(), states.health[-1, :, :2]

@@ -11,11 +11,10 @@ import pytest
 
 from shoal import algorithms
 from shoal.environments.skirmish import observe, scripts
-from shoal.environments.skirmish.battle import EAST, MOVES, NO_OP, STOP, WEST, Battle, State
-from shoal.environments.skirmish.build import _last, begun
+from shoal.environments.skirmish.battle import EAST, MOVES, NO_OP, STOP, WEST, Battle, State, begun
 from shoal.environments.skirmish.drawn import battle_named
 from shoal.environments.skirmish.maps import MAPS, Group, Map
-from shoal.environments.skirmish.tasks import battle_on, make
+from shoal.environments.skirmish.tasks import _last, battle_on, make
 from shoal.errors import InputError
 from shoal.sides.sides import narrowed
 from shoal.training.evaluation import evaluate

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.environments.skirmish import drawn
-from shoal.environments.skirmish.battle import NO_OP, STOP, Battle, multiplayer
-from shoal.environments.skirmish.build import begun
+from shoal.environments.skirmish.battle import NO_OP, STOP, Battle, begun, multiplayer
 from shoal.environments.skirmish.fighting import acquired
 from shoal.environments.skirmish.maps import MAPS, Group, Map
 from shoal.environments.skirmish.tasks import battle_on, make

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.skirmish import terrain
+from shoal.environments.skirmish import maps
 from shoal.environments.skirmish.maps import MAPS, Group, Map
 from shoal.environments.skirmish.tasks import make
 from support.selection import quick
@@ -44,8 +44,8 @@ def crowd(name: str) -> Map:
 @pytest.mark.parametrize(("name", "count", "steps"), quick(SWEEPS, FEW))
 def test_no_unit_enters_an_unwalkable_cell(name: str, count: int, steps: int) -> None:
     """100,000 steps of random play on every terrain. Medivacs may be anywhere, colossi also on the cliff."""
-    cells = terrain.walkable(name)
-    cliff = cells | terrain.climbable(name)
+    cells = maps.walkable(name)
+    cliff = cells | maps.climbable(name)
     played = rolled(make(crowd(name)), count, steps)
     x, y, alive = played.after.x, played.after.y, played.after.health > 0
     assert (x >= 0).all() and (x < 32).all() and (y >= 0).all() and (y < 32).all()

@@ -5,15 +5,15 @@ processor's vector instructions work. Positions are two arrays x and y. The stat
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.environments.skirmish.units import MULTIPLAYER, TICKS_PER_SECOND, Unit
+from shoal.environments.skirmish.units import ENERGY, MULTIPLAYER, TICKS_PER_SECOND, Unit
 
 Number = Float[Array, "U E"] | np.ndarray
 """A property of each unit: [U, 1] if it is the same in every episode."""
@@ -273,3 +273,46 @@ def _fixed(units: tuple[Unit, ...]) -> Stats:
 def half(stats: Stats, rows: slice | np.ndarray) -> Stats:
     """The properties of some units; those shared by all stay [1, 1]."""
     return Stats(*(values if values.shape[0] == 1 else values[rows] for values in stats))
+
+
+Start = Callable[[PRNGKeyArray, int], State]
+"""(key, E) -> states at the start of episodes, leaves [E, ...]."""
+LONG_AGO = 1e4
+"""Ticks since the last damage at the start: shields are full and no unit is provoked."""
+
+
+def begun(battle: Battle, x: Array, y: Array, kind: Array, goal: Array) -> State:
+    """States at the start of episodes: all units alive, unhurt and ready.
+
+    Args:
+        battle: the battle.
+        x: Float[E, U].
+        y: Float[E, U].
+        kind: Int[E, U].
+        goal: Float[E, 2].
+    """
+    stats = battle.stats(kind.T)
+    count, units = x.shape
+    agents = sum(battle.counts(side)[0] for side in battle.agent_sides)
+    zeros = jnp.zeros((count, units))
+
+    def of_each(values: Array | np.ndarray) -> Array:
+        return jnp.broadcast_to(jnp.asarray(values, jnp.float32).T, (count, units))
+
+    return State(
+        x=x.astype(jnp.float32),
+        y=y.astype(jnp.float32),
+        health=of_each(stats.hit_points),
+        shield=of_each(stats.shield),
+        energy=of_each(stats.heals * ENERGY),
+        cooldown=zeros,
+        pace=zeros,
+        calm=jnp.full((count, units), LONG_AGO),
+        target=jnp.full((count, units), -1, jnp.int32),
+        turn=zeros,
+        shot=jnp.full((count, units), -1, jnp.int32),
+        action=jnp.full((count, agents), -1, jnp.int32),
+        goal=goal.astype(jnp.float32),
+        kind=kind.astype(jnp.int32),
+        t=jnp.zeros(count, jnp.int32),
+    )

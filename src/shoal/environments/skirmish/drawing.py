@@ -29,7 +29,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from shoal.environments.skirmish.battle import Battle, State
 from shoal.environments.skirmish.engine import TICKS
-from shoal.environments.skirmish.terrain import SIDE, climbable, walkable
+from shoal.environments.skirmish.maps import SIDE, climbable, walkable
 from shoal.environments.skirmish.units import MAX_ENERGY, Unit
 from shoal.types import Outline
 
@@ -461,7 +461,7 @@ def _head(pen: ImageDraw.ImageDraw, battle: Battle, armies: list[list[_Fighter]]
 
 
 def _result(battle: Battle, armies: list[list[_Fighter]], t: int) -> str:
-    """How the battle ended, as in :mod:`shoal.environments.skirmish.build`; empty if it goes on."""
+    """How the battle ended, as in :mod:`shoal.environments.skirmish.tasks`; empty if it goes on."""
     fights = [any(f.alive and not f.unit.heals for f in army) for army in armies]
     if all(fights):
         return "TIME" if t >= battle.limit else ""

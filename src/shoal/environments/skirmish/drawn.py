@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.environments.skirmish.battle import Battle, State
-from shoal.environments.skirmish.build import Start, begun
-from shoal.environments.skirmish.terrain import SIDE
+from shoal.environments.skirmish.battle import Battle, Start, State, begun
+from shoal.environments.skirmish.maps import SIDE
 from shoal.environments.skirmish.units import UNITS
 
 NAME = re.compile(r"(protoss|terran|zerg)_([1-9]\d?)_vs_([1-9]\d?)", re.ASCII)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from shoal.environments.skirmish import terrain
+from shoal.environments.skirmish import maps
 from shoal.environments.skirmish.battle import Battle, State, Stats
 
 CLEARANCE = 0.03
@@ -78,22 +78,22 @@ def moved(battle: Battle, stats: Stats, s: State, course: Course) -> State:
 
 def _stop(battle: Battle, stats: Stats, s: State, course: Course) -> tuple[Array, Array]:
     """The point to walk straight to: the goal, or the next stop on the way around cliffs."""
-    if terrain.is_band(battle.terrain):
+    if maps.is_band(battle.terrain):
         return course.x, course.y
-    number, stops = terrain.waypoints(battle.terrain)
+    number, stops = maps.waypoints(battle.terrain)
     goal, own = (jnp.asarray(number)[_cell(x, y)] for x, y in ((course.x, course.y), (s.x, s.y)))
     stop = jnp.asarray(stops)[goal, own].astype(jnp.int32)
     near = (course.x - s.x) ** 2 + (course.y - s.y) ** 2 <= DIRECT**2
     direct = near | course.straight | (stats.climbs > 0.0) | (stats.flies > 0.0) | (stop == _cell(course.x, course.y))
-    side = terrain.SIDE
+    side = maps.SIDE
     return jnp.where(direct, course.x, stop // side + 0.5), jnp.where(direct, course.y, stop % side + 0.5)
 
 
 def _cell(x: Array, y: Array) -> Array:
     """The index x · 32 + y of the cell under each unit."""
-    most = terrain.SIDE - 1
+    most = maps.SIDE - 1
     column, row = (jnp.clip(jnp.floor(v).astype(jnp.int32), 0, most) for v in (x, y))
-    return column * terrain.SIDE + row
+    return column * maps.SIDE + row
 
 
 def _turned(x: Array, y: Array, turn: Array) -> tuple[Array, Array]:
@@ -244,18 +244,18 @@ def _touching(battle: Battle, stats: Stats, like: Float[Array, "U E"]) -> Callab
 
 def _on_ground(battle: Battle, stats: Stats, s: State, x: Array, y: Array) -> State:
     """Keep units on walkable cells: along each axis, a step into a blocked cell is not made."""
-    most = terrain.SIDE - MARGIN
+    most = maps.SIDE - MARGIN
     flies = stats.flies > 0.0
-    if terrain.is_band(battle.terrain):
-        low, high = terrain.rows_of_band(battle.terrain)
+    if maps.is_band(battle.terrain):
+        low, high = maps.rows_of_band(battle.terrain)
         low, high = jnp.where(flies, 0.0, float(low)), jnp.where(flies, most, high + 1.0 - MARGIN)
         return s._replace(x=jnp.clip(x, 0.0, most), y=jnp.clip(y, low, high))
     x, y = jnp.clip(x, 0.0, most), jnp.clip(y, 0.0, most)
-    ground = np.stack([terrain.walkable(battle.terrain).ravel(), terrain.climbable(battle.terrain).ravel()])
+    ground = np.stack([maps.walkable(battle.terrain).ravel(), maps.climbable(battle.terrain).ravel()])
     if any(unit.climbs for unit in battle.types):
         level = jnp.broadcast_to(stats.climbs > 0.0, x.shape).astype(jnp.int32)
         table = jnp.asarray(ground.reshape(-1))
-        free = lambda x, y: table[level * terrain.SIDE**2 + _cell(x, y)] | flies  # noqa: E731
+        free = lambda x, y: table[level * maps.SIDE**2 + _cell(x, y)] | flies  # noqa: E731
     else:
         table = jnp.asarray(ground[0])
         free = lambda x, y: table[_cell(x, y)] | flies  # noqa: E731
@@ -269,7 +269,7 @@ def can_step(ground: np.ndarray, x: Array, y: Array) -> Bool[Array, "P E"]:
     As in SMAC, coordinates are truncated towards 0, so that points less than a cell beyond the map's west and south
     border count as its first cells.
     """
-    inside = (x > -1.0) & (x < terrain.SIDE) & (y > -1.0) & (y < terrain.SIDE)
+    inside = (x > -1.0) & (x < maps.SIDE) & (y > -1.0) & (y < maps.SIDE)
     rows = ground.all(0)
     if (ground == rows).all():  # whole rows are walkable: no table is needed
         low, high = np.flatnonzero(rows)[[0, -1]]

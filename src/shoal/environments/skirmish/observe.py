@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from shoal.environments.skirmish import motion, terrain
+from shoal.environments.skirmish import maps, motion
 from shoal.environments.skirmish.battle import MOVES, Battle, State, Stats, half
 from shoal.environments.skirmish.engine import MOVE
 from shoal.environments.skirmish.fighting import distances
@@ -22,7 +22,7 @@ RANGE = 6.0
 """Distance up to which attacks are legal, whatever the weapon's range."""
 LEAST_RANGE = 2.0
 """Of legal attacks where each type has its own range (SMACv2)."""
-CENTRE = terrain.SIDE / 2.0
+CENTRE = maps.SIDE / 2.0
 OBSERVER_FEATURES = 4
 """Features at the start of another unit's that depend on the observer: attackable or visible, distance, two offsets."""
 
@@ -64,7 +64,7 @@ def novel(battle: Battle, side: int) -> tuple[int, ...]:
 def as_seen(battle: Battle, side: int, s: State) -> State:
     """The state with the positions that a side's agents see; a mirrored terrain is its own image."""
     axes = zip("xy", battle.axes(side), strict=True)
-    return s._replace(**{axis: terrain.SIDE - getattr(s, axis) for axis, mirrored in axes if mirrored})
+    return s._replace(**{axis: maps.SIDE - getattr(s, axis) for axis, mirrored in axes if mirrored})
 
 
 def legal(battle: Battle, stats: Stats, side: int, s: State) -> Bool[Array, "P A E"]:
@@ -109,7 +109,7 @@ def observations(
     friends = _others(friends) if count > 1 else friends[:, :0]
     if battle.own_position:
         at = 1 + battle.has_shields(side)
-        places = jnp.stack([s.x[mine], s.y[mine]], axis=1) / terrain.SIDE
+        places = jnp.stack([s.x[mine], s.y[mine]], axis=1) / maps.SIDE
         looks = jnp.concatenate([looks[:, :at], places, looks[:, at:]], axis=1)
     parts = [able[:, 2:6].astype(jnp.float32), _flat(enemies), _flat(friends), looks]
     if battle.timestep:
@@ -124,7 +124,7 @@ def state(battle: Battle, stats: Stats, s: State) -> Float[Array, "S E"]:
         mine = battle.sides[side]
         own, alive = half(stats, mine), (s.health[mine] > 0.0)[:, None]
         looks = _looks(battle, stats, side, s)
-        places = [(s.x[mine] - CENTRE) / terrain.SIDE, (s.y[mine] - CENTRE) / terrain.SIDE]
+        places = [(s.x[mine] - CENTRE) / maps.SIDE, (s.y[mine] - CENTRE) / maps.SIDE]
         if side in battle.agent_sides:
             ready = jnp.maximum(s.cooldown[mine], 0.0) / own.shown_cooldown
             if battle.has_healers(side):
@@ -140,7 +140,7 @@ def state(battle: Battle, stats: Stats, s: State) -> Float[Array, "S E"]:
 
 def _steps(battle: Battle, x: Array, y: Array) -> Bool[Array, "P 4 E"]:
     """Whether the cell half a move to the north, south, east and west is walkable."""
-    ground, step = terrain.walkable(battle.terrain), MOVE / 2.0
+    ground, step = maps.walkable(battle.terrain), MOVE / 2.0
     ways = ((0.0, step), (0.0, -step), (step, 0.0), (-step, 0.0))
     return jnp.stack([motion.can_step(ground, x + dx, y + dy) for dx, dy in ways], axis=1)
 

@@ -36,9 +36,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from shoal.environments.skirmish import observe
 from shoal.environments.skirmish.battle import MOVES, NO_OP, STOP, Battle, Stats, half
 from shoal.environments.skirmish.engine import MOVE
+from shoal.environments.skirmish.maps import SIDE
 from shoal.environments.skirmish.observe import CENTRE
 from shoal.environments.skirmish.tasks import battle_of
-from shoal.environments.skirmish.terrain import SIDE
 from shoal.errors import InputError
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, Scale, Step, Trajectory
 
