@@ -17,7 +17,7 @@ from shoal.options import synonyms
 from shoal.options.flags import check_names, flags_of, override
 from shoal.options.synonyms import meant
 from shoal.presets import PRESETS, preset
-from shoal.presets.off_policy import OFF_POLICY
+from shoal.presets.tuned import OFF_POLICY
 from shoal.training.settings import Settings
 
 CONFIGS = [Settings(), Body(), *(algorithms.get(name).Config() for name in algorithms.NAMES)]

@@ -14,9 +14,7 @@ from typing import Any
 from shoal import algorithms
 from shoal.errors import InputError, shortened
 from shoal.options.flags import flags_of
-from shoal.presets.families import ADAPTERS, SKIRMISH
-from shoal.presets.off_policy import OFF_POLICY
-from shoal.presets.on_policy import ON_POLICY, Flags
+from shoal.presets.tuned import ADAPTERS, OFF_POLICY, ON_POLICY, SKIRMISH, Flags
 
 _NATIVE = ON_POLICY | OFF_POLICY
 

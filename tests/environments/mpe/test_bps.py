@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.mpe.core import State
+from shoal.environments.mpe.world import State
 from shoal.environments.registry import validate
 from shoal.errors import InputError
 from support.environments import device_env

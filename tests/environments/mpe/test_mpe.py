@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.mpe.core import State
+from shoal.environments.mpe.world import State
 from shoal.environments.registry import names
 from shoal.game import own_actions
 from shoal.types import Environment, EnvSpec, Scene, Step

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.mpe.core import State
+from shoal.environments.mpe.world import State
 from shoal.environments.registry import names
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.types import Environment, Outline, Step

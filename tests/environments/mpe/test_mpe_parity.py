@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.mpe.core import State
+from shoal.environments.mpe.world import State
 from support.environments import device_env
 
 EPISODES, HORIZON = 200, 25

@@ -1,4 +1,4 @@
-"""The nine multi-agent particle environments (Lowe et al. 2017; Mordatch and Abbeel 2018), one file each.
+"""The nine multi-agent particle environments (Lowe et al. 2017; Mordatch and Abbeel 2018) and ``bps``, one file each.
 
-The registry imports their ``make``; grid worlds also use their pictures' colours and sizes.
+``world.py`` has what they share; the registry imports their factories.
 """

@@ -3,18 +3,19 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import highlighted, particle_environment
-from shoal.environments.mpe.core import (
+from shoal.environments.mpe.world import (
     Agent,
     Landmark,
     State,
     World,
+    highlighted,
     landmarks,
     norm,
     offsets,
     one_hot,
     others,
     others_of,
+    particle_environment,
     pick,
     relative,
 )

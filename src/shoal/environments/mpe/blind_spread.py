@@ -7,8 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import particle_environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, landmarks, norm, offsets, own, relative
+from shoal.environments.mpe.world import (
+    Agent,
+    Landmark,
+    State,
+    World,
+    landmarks,
+    norm,
+    offsets,
+    own,
+    particle_environment,
+    relative,
+)
 from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.environments.outlines import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 from shoal.errors import InputError

@@ -4,8 +4,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import highlighted, particle_environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, letters, one_hot, pick
+from shoal.environments.mpe.world import (
+    Agent,
+    Landmark,
+    State,
+    World,
+    highlighted,
+    letters,
+    one_hot,
+    particle_environment,
+    pick,
+)
 from shoal.environments.options import check_flag, check_steps
 from shoal.environments.outlines import BLUE, SKY, VERMILION
 from shoal.types import Environment

@@ -4,13 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import highlighted, particle_environment
-from shoal.environments.mpe.core import (
+from shoal.environments.mpe.world import (
     COLOUR,
     Agent,
     Landmark,
     State,
     World,
+    highlighted,
     landmarks,
     norm,
     of,
@@ -19,6 +19,7 @@ from shoal.environments.mpe.core import (
     others,
     others_of,
     own,
+    particle_environment,
     pick,
     relative,
 )

@@ -3,8 +3,17 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import particle_environment
-from shoal.environments.mpe.core import Agent, Landmark, State, World, offsets, own, relative, square
+from shoal.environments.mpe.world import (
+    Agent,
+    Landmark,
+    State,
+    World,
+    offsets,
+    own,
+    particle_environment,
+    relative,
+    square,
+)
 from shoal.environments.options import check_flag, check_steps
 from shoal.environments.outlines import BLUE, GREEN
 from shoal.types import Environment

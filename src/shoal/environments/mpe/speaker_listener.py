@@ -4,19 +4,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import highlighted, particle_environment
-from shoal.environments.mpe.core import (
+from shoal.environments.mpe.world import (
     COLOUR,
     Agent,
     Landmark,
     State,
     World,
+    highlighted,
     landmarks,
     letters,
     of,
     offsets,
     one_hot,
     own,
+    particle_environment,
     pick,
     relative,
     square,

@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from shoal.environments.mpe.build import particle_environment
-from shoal.environments.mpe.core import (
+from shoal.environments.mpe.world import (
     Agent,
     Landmark,
     State,
@@ -17,6 +16,7 @@ from shoal.environments.mpe.core import (
     others,
     others_of,
     own,
+    particle_environment,
     relative,
 )
 from shoal.environments.options import check_count, check_flag, check_steps

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from shoal.environments.mpe.build import particle_environment
-from shoal.environments.mpe.core import (
+from shoal.environments.mpe.tag import fence
+from shoal.environments.mpe.world import (
     Agent,
     Landmark,
     State,
@@ -18,9 +18,9 @@ from shoal.environments.mpe.core import (
     others,
     others_of,
     own,
+    particle_environment,
     relative,
 )
-from shoal.environments.mpe.tag import fence
 from shoal.environments.options import check_count, check_flag, check_steps
 from shoal.environments.outlines import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION
 from shoal.types import Environment
