@@ -17,8 +17,7 @@ from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError
 from shoal.options.flags import override
 from shoal.runs.build import acting_algorithm, make_algorithm, told_of_teams
-from shoal.sides.frozen_policies import FrozenPolicies
-from shoal.sides.opponents import against
+from shoal.sides.opponents import FrozenPolicies, against
 from shoal.sides.past_selves import PRESENT
 from shoal.sides.sides import narrowed
 from shoal.training.crossplay import past_sides

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import toys
-from shoal.sides import frozen_policies, sides
-from shoal.sides.frozen_policies import FrozenPolicies
-from shoal.sides.opponents import against
+from shoal.sides import opponents, sides
+from shoal.sides.opponents import FrozenPolicies, against
 from shoal.sides.past_selves import against_past
 from shoal.types import Algorithm, Learner, Scale, Step, Trajectory
 
@@ -52,7 +51,7 @@ def steps(num_envs: int) -> Step:
 
 def test_each_opponent_has_its_own_key() -> None:
     three = FrozenPolicies(drawing(), jnp.arange(3))
-    _, action = frozen_policies.act(three, (), steps(6), KEY, False)
+    _, action = opponents.act_frozen(three, (), steps(6), KEY, False)
     assert (action == action[:, :1]).all()
     assert len(np.unique(action[::2, 0])) == 3
 

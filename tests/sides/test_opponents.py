@@ -18,9 +18,7 @@ from shoal.errors import CheckpointError, InputError
 from shoal.runs import open as opening
 from shoal.runs.load import past_selves
 from shoal.runs.run import Run
-from shoal.sides import frozen_policies
-from shoal.sides.frozen_policies import FrozenPolicies, OpponentOptions
-from shoal.sides.opponents import against
+from shoal.sides.opponents import FrozenPolicies, OpponentOptions, act_frozen, against, frozen_carry
 from shoal.sides.past_selves import PRESENT, PastStatistics, against_past, put
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Learner, Step, Trajectory
@@ -66,9 +64,9 @@ def counting() -> Algorithm:
 def test_each_opponent_plays_in_its_own_environments() -> None:
     algorithm = counting()
     three = FrozenPolicies(algorithm, jnp.array([10, 20, 30]))
-    carry = frozen_policies.initial_carry(algorithm, three.number, 7)
+    carry = frozen_carry(algorithm, three.number, 7)
     assert carry.shape == (9,)
-    after, action = frozen_policies.act(three, carry, steps(7), jax.random.key(0), False)
+    after, action = act_frozen(three, carry, steps(7), jax.random.key(0), False)
     assert after.shape == (9,) and (after == 1).all()
     wanted = [10, 10, 10, 20, 20, 20, 30]
     assert action.tolist() == [[guest + 100 * env] * N for env, guest in enumerate(wanted)]

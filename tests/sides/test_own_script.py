@@ -9,7 +9,7 @@ import pytest
 from shoal.config.resolve import configured
 from shoal.runs.build import opponents_in
 from shoal.runs.train import new_run
-from shoal.sides.frozen_policies import PAST
+from shoal.sides.opponents import PAST
 from support.environments import device_env
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

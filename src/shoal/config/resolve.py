@@ -19,7 +19,7 @@ from shoal.options.convert import Anything, convert_value, from_toml, mapping, t
 from shoal.options.flags import Leaf, check_names, flags_of, leaves, options_from_json, override
 from shoal.presets import preset, sizes_for
 from shoal.security import user_modules
-from shoal.sides.frozen_policies import PAST
+from shoal.sides.opponents import PAST
 from shoal.training.settings import Settings
 from shoal.trust import permission
 from shoal.trust.run_file import TRUST, config_of_run, described_run, own_record, why_not_own

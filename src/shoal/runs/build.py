@@ -20,8 +20,7 @@ from shoal.errors import CheckpointError, InputError, shortened
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, override
 from shoal.rollouts.host import Workers
 from shoal.rollouts.worker import local_workers
-from shoal.sides.frozen_policies import PAST, FrozenPolicies
-from shoal.sides.opponents import against
+from shoal.sides.opponents import PAST, FrozenPolicies, against
 from shoal.sides.past_selves import against_past
 from shoal.sides.reward_normalisation import normalise_rewards
 from shoal.sides.sides import MakeOne, divided, narrowed

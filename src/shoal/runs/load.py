@@ -11,7 +11,7 @@ import numpy as np
 from shoal.deploy import Policies
 from shoal.errors import CheckpointError, InputError
 from shoal.runs.build import acting_algorithm, opponents_of, saved_policy
-from shoal.sides.frozen_policies import PAST
+from shoal.sides.opponents import PAST
 from shoal.storage.checkpoint import Checkpoints, restore_part
 from shoal.storage.configuration import identity
 from shoal.training.selection import learner_of

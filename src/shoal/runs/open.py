@@ -14,7 +14,7 @@ from shoal.runs import behaviour
 from shoal.runs.build import OPPONENTS
 from shoal.runs.run import Run
 from shoal.security import reading, user_modules
-from shoal.sides.frozen_policies import PAST
+from shoal.sides.opponents import PAST
 from shoal.storage import manifest
 from shoal.system import notices
 from shoal.training.trainer import Trainer

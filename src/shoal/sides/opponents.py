@@ -1,23 +1,123 @@
-"""One side learns, and frozen policies play the others: a saved run, or a script.
+"""Frozen policies that act beside a learner: saved runs, scripts, or past selves, and the options of a run with them.
 
-The learning side's algorithm is made for its own agents alone, as in :mod:`shoal.sides.sides`; the frozen policies
-are a part of its environment. With K frozen policies, such as the seeds of a run, each plays in a K-th of the
-environments. The learner holds only what the learning side learns, and a deployed policy plays beside the same frozen
-ones.
+:func:`against` lets one side learn against a saved run or a script. The learning side's algorithm is made for its own
+agents alone, as in :mod:`shoal.sides.sides`; the frozen policies are a part of its environment, and cost a forward
+pass. With K frozen policies, such as the seeds of a run, each plays in a K-th of the environments. The learner holds
+only what the learning side learns, and a deployed policy plays beside the same frozen ones.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from shoal.sides import frozen_policies as frozen
-from shoal.sides.frozen_policies import FrozenPolicies
+from shoal.bounds import Bounds, Count, check_bounds
+from shoal.errors import InputError
 from shoal.sides.reward_normalisation import each_buffer
 from shoal.sides.sides import Side, narrowed, of_all_sides
-from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
+from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Scale, Step, Trajectory
+
+PAST = "past"
+"""The value of ``opponents`` for self-play against past selves."""
+
+
+@dataclass(frozen=True)
+class OpponentOptions:
+    """Frozen opponents and partners of the learning policies; by default none."""
+
+    opponents: str | None = None
+    """Frozen opponents or partners: a run folder, whose policies control all agents except those of --side; the name of
+    a script, such as scripted; or past, for self-play against earlier policies of the same run. None: all agents learn.
+    A run folder's policies are copied into the new run."""
+    side: tuple[str, ...] = ()
+    """Names or numbers of the agents of side 1, which learn against opponents; by default those of role 0, or the first
+    half if all have one role. Past policies play either side."""
+    past_window: Annotated[int, Bounds(least=1, most=256)] = 8
+    """Number of past policies in the pool of self-play."""
+    past_every: Count | None = None
+    """Updates between two policies of the pool; None: the pool spans the whole run."""
+    past_share: Annotated[float, Bounds(above=0.0, most=1.0)] = 0.5
+    """Share of the environments in which a past policy plays one side; in the others the current policy plays both."""
+
+    def check(self) -> None:
+        """Check the bounds of all fields, and that none is without effect.
+
+        Raises:
+            InputError: a field is out of range or without effect.
+        """
+        check_bounds(self)
+        plain = OpponentOptions()
+        if self.opponents is None and self != plain:
+            name = next(name for name, x in vars(self).items() if x != getattr(plain, name))
+            raise InputError(f"{name} needs opponents: set opponents as well.")
+        for name in ("past_window", "past_every", "past_share"):
+            if self.opponents != PAST and getattr(self, name) != getattr(plain, name):
+                raise InputError(f"{name} needs opponents 'past', not {self.opponents!r}.")
+
+    def every(self, scale: Scale) -> int:
+        """Updates between two policies of the pool."""
+        return self.past_every or max(1, scale.num_updates // self.past_window)
+
+
+class FrozenPolicies(NamedTuple):
+    """K policies of one algorithm for the whole team."""
+
+    algorithm: Algorithm
+    policies: PyTree
+    """Leaves [K, ...]."""
+
+    @property
+    def number(self) -> int:
+        """K; 1 where the policies have no parameters."""
+        leaves = jax.tree.leaves(self.policies)
+        return len(leaves[0]) if leaves else 1
+
+
+def envs_per_policy(count: int, num_envs: int) -> int:
+    """Environments of each policy: policy k plays in those from k times this number on; the last may play in fewer."""
+    return -(-num_envs // count)
+
+
+def frozen_carry(algorithm: Algorithm, count: int, num_envs: int) -> PyTree:
+    """Recurrent states of ``count`` policies in ``num_envs`` environments, leaves [count · envs_per_policy, ...]."""
+    return algorithm.initial_carry(count * envs_per_policy(count, num_envs)) if num_envs else ()
+
+
+def act_frozen(
+    frozen_policies: FrozenPolicies, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+) -> tuple[PyTree, Array]:
+    """Actions of all agents by the frozen policy of each environment.
+
+    Args:
+        frozen_policies: the policies.
+        carry: as :func:`frozen_carry`.
+        step: [E, ...].
+        key: for sampling.
+        greedy: act by the mode of the policies.
+
+    Returns:
+        (carry, actions [E, N, ...]).
+    """
+    count, num_envs = frozen_policies.number, step.first.shape[0]
+    each = envs_per_policy(count, num_envs)
+
+    def cut(x: Array) -> Array:  # the last rows repeat the last environment, and are dropped again
+        filled = jnp.pad(x, [(0, count * each - num_envs), *[(0, 0)] * (x.ndim - 1)], mode="edge")
+        return filled.reshape(count, each, *x.shape[1:])
+
+    def one(policy: PyTree, carry: PyTree, step: Step, key: PRNGKeyArray) -> tuple[PyTree, Array]:
+        learner = Learner(policy, (), (), (), jnp.zeros((), jnp.int32))
+        carry, action, _ = frozen_policies.algorithm.act(learner, carry, step, key, greedy)
+        return carry, action
+
+    carries = jax.tree.map(lambda x: x.reshape(count, each, *x.shape[1:]), carry)
+    steps = jax.tree.map(cut, step)
+    carries, action = jax.vmap(one)(frozen_policies.policies, carries, steps, jax.random.split(key, count))
+    carry = jax.tree.map(lambda x: x.reshape(count * each, *x.shape[2:]), carries)
+    return carry, action.reshape(count * each, *action.shape[2:])[:num_envs]
 
 
 class OpposedCarry(NamedTuple):
@@ -26,7 +126,7 @@ class OpposedCarry(NamedTuple):
     own: PyTree
     """Of the learning side's algorithm."""
     frozen_policies: PyTree
-    """Of the frozen policies; see :func:`shoal.sides.frozen_policies.initial_carry`."""
+    """Of the frozen policies; see :func:`shoal.sides.opponents.frozen_carry`."""
 
 
 def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_policies: FrozenPolicies) -> Algorithm:
@@ -47,14 +147,14 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
 
     def initial_carry(num_envs: int) -> OpposedCarry:
         own = algorithm.initial_carry(num_envs)
-        return OpposedCarry(own, frozen.initial_carry(frozen_policies.algorithm, frozen_policies.number, num_envs))
+        return OpposedCarry(own, frozen_carry(frozen_policies.algorithm, frozen_policies.number, num_envs))
 
     def act(
         learner: Learner, carry: OpposedCarry, step: Step, key: PRNGKeyArray, greedy: bool
     ) -> tuple[OpposedCarry, Array, dict[str, Array]]:
         key_own, key_frozen = jax.random.split(key)
         own, action, extras = algorithm.act(learner, carry.own, side.step(step), key_own, greedy)
-        theirs, actions = frozen.act(frozen_policies, carry.frozen_policies, step, key_frozen, greedy)
+        theirs, actions = act_frozen(frozen_policies, carry.frozen_policies, step, key_frozen, greedy)
         if box:
             action = jnp.pad(action, ((0, 0), (0, 0), (0, spec.action.width - action.shape[-1])))
         joint = actions.at[:, rows].set(action.astype(actions.dtype))

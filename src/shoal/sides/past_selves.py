@@ -19,8 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.equations.reduce import share_of_mean, total
-from shoal.sides import frozen_policies as frozen
-from shoal.sides.frozen_policies import FrozenPolicies
+from shoal.sides.opponents import FrozenPolicies, act_frozen, frozen_carry
 from shoal.sides.reward_normalisation import each_buffer
 from shoal.types import Algorithm, Discrete, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
@@ -33,7 +32,7 @@ class PastCarry(NamedTuple):
 
     own: PyTree
     past: PyTree
-    """Of the pool's policies; see :func:`shoal.sides.frozen_policies.initial_carry`."""
+    """Of the pool's policies; see :func:`shoal.sides.opponents.frozen_carry`."""
 
 
 class PastStatistics(NamedTuple):
@@ -121,7 +120,7 @@ def against_past(
         return learner._replace(statistics=PastStatistics(learner.statistics, pool, jnp.zeros(window, jnp.int32)))
 
     def initial_carry(num_envs: int) -> PastCarry:
-        past = frozen.initial_carry(algorithm, window, held(num_envs))
+        past = frozen_carry(algorithm, window, held(num_envs))
         return PastCarry(algorithm.initial_carry(num_envs), past)
 
     def act(
@@ -136,7 +135,7 @@ def against_past(
         key_own, key_past = jax.random.split(key)
         after, action, extras = algorithm.act(bare(learner), carry.own, shown(step, mask), key_own, greedy)
         pool = FrozenPolicies(algorithm, learner.statistics.pool)
-        past, theirs = frozen.act(pool, carry.past, jax.tree.map(lambda x: x[:count], step), key_past, greedy)
+        past, theirs = act_frozen(pool, carry.past, jax.tree.map(lambda x: x[:count], step), key_past, greedy)
         mine = mask[:count].reshape(count, -1, *[1] * (action.ndim - 2))
         action = action.at[:count].set(jnp.where(mine, action[:count], theirs))
         return PastCarry(after, past), action, extras | {PRESENT: mask}

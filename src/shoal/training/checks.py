@@ -5,7 +5,7 @@ from typing import Any
 
 from shoal.errors import InputError
 from shoal.options.flags import flags_of
-from shoal.sides.frozen_policies import PAST
+from shoal.sides.opponents import PAST
 from shoal.training import feed, memory
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.program import Program

@@ -8,7 +8,7 @@ from shoal.environments.wrappers import Wrapping
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.presets import STEPS
-from shoal.sides.frozen_policies import OpponentOptions
+from shoal.sides.opponents import OpponentOptions
 from shoal.types import AnyEnvironment
 
 CHANGEABLE = frozenset(
