@@ -9,7 +9,7 @@ from PIL import Image
 
 from shoal.errors import InputError
 from shoal.plots.curves import plot, series
-from shoal.plots.style import PALETTE
+from shoal.plots.figures import PALETTE
 from shoal.storage.log import Log
 
 

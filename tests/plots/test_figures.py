@@ -11,7 +11,7 @@ from PIL import Image
 from shoal.errors import InputError, WriteError
 from shoal.plots import charts, figures
 from shoal.plots.charts import Vertical
-from shoal.plots.style import PALETTE
+from shoal.plots.figures import PALETTE
 from shoal.reporting.charts import lines_data
 from shoal.statistics.scores import Band
 

@@ -16,7 +16,7 @@ import toys
 from shoal import algorithms
 from shoal.checking import process as checking
 from shoal.cli import commands
-from shoal.plots import style
+from shoal.plots import figures
 from shoal.rollouts import ray
 from shoal.rollouts import worker as workers
 from shoal.security import isolation
@@ -86,7 +86,7 @@ def test_variables_and_finders_are_put_back(shoal: Callable, monkeypatch: pytest
     monkeypatch.setenv(isolation.SETTINGS, "/own/file")
     with isolation.packaged_settings():
         assert os.environ[isolation.SETTINGS] == "/own/file"
-    with style.figures():
+    with figures.figures():
         pass
     shoal("list", "algorithms")
     assert sys.meta_path == finders and os.path.exists is exists and isolation.SAFE_PATH not in os.environ
@@ -135,7 +135,7 @@ def test_matplotlib_is_imported_in_one_place() -> None:
     package = Path(shoal.__file__).parent
     files = {path.name: path.read_text("utf-8") for path in package.rglob("*.py")}
     importing = [name for name, text in files.items() if re.search(r"^ *(import|from) matplotlib", text, re.MULTILINE)]
-    assert importing == ["style.py"]
+    assert importing == ["figures.py"]
 
 
 # Every command, slowly.

@@ -26,7 +26,7 @@ from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import games_to_json, leaves, spec_to_json
 from shoal.spec import Part
-from shoal.storage import configuration, manifest
+from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.system.files import dumps
 from shoal.training.settings import Settings
@@ -438,7 +438,7 @@ def test_a_hidden_mask_of_continuous_actions_is_refused(sound: dict[str, Any], t
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
     def run(**changed: Any) -> dict[str, Any]:
         folder = written(tmp_path / "run", **changed)
-        return configuration.identity(described_run(folder).as_json(), {"steps", "keep"})
+        return manifest.identity(described_run(folder).as_json(), {"steps", "keep"})
 
     state, before = {"x": np.ones(2)}, run(options={"horizon": 5})
     Checkpoints(tmp_path / "checkpoints", 3, before).save(7, state, {"a": 1})
@@ -461,12 +461,12 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
 def test_a_checkpoint_without_a_configuration_is_refused(tmp_path: Path) -> None:
     state = {"x": np.ones(2)}
     Checkpoints(tmp_path / "checkpoints").save(7, state, {})
-    here = configuration.identity(described_run(written(tmp_path / "run")).as_json(), ())
+    here = manifest.identity(described_run(written(tmp_path / "run")).as_json(), ())
     with pytest.raises(CheckpointError, match="of step 7 does not contain the run's configuration"):
         Checkpoints(tmp_path / "checkpoints", 3, here).restore(state)
     for damaged in ({"format": 9}, {"format": 8, "config": here["config"]}):
         with pytest.raises(CheckpointError, match="does not contain the run's configuration"):
-            configuration.check_same(damaged, here, 7)
+            manifest.check_same(damaged, here, 7)
 
 
 def test_arrays_that_earlier_versions_did_not_describe_are_no_difference(tmp_path: Path) -> None:
@@ -483,11 +483,11 @@ def test_arrays_that_earlier_versions_did_not_describe_are_no_difference(tmp_pat
     now = described_run(written(tmp_path / "run")).as_json()
     was = json.loads(json.dumps(now))
     now["spec"] = spec_to_json(shaped)
-    here = configuration.identity(now, ())
-    configuration.check_same({"format": 9, "config": was}, here, 7)
-    there = configuration.identity(was, ())
+    here = manifest.identity(now, ())
+    manifest.check_same({"format": 9, "config": was}, here, 7)
+    there = manifest.identity(was, ())
     with pytest.raises(CheckpointError, match=r"spec\.parts"):
-        configuration.check_same({"format": 9, "config": now}, there, 7)
+        manifest.check_same({"format": 9, "config": now}, there, 7)
 
     one, other = games_to_json(shaped, plain)
     assert one == other and "parts" not in one and games_to_json(shaped, shaped)[0]["parts"]

@@ -31,7 +31,7 @@ from shoal.equations.targets import cut_off
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
 from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, optimiser, step_of_one
-from shoal.models import acting, on_policy
+from shoal.models import actor_critic, on_policy
 from shoal.models.actor_critic import Actor, ActorCritic, make_nets
 from shoal.models.on_policy import Batch
 from shoal.networks.sharing import Sharing, policy_of
@@ -241,4 +241,4 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
     Raises:
         InputError: as :func:`make`.
     """
-    return acting.make_policy(spec, config)
+    return actor_critic.make_policy(spec, config)

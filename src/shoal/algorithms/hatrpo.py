@@ -40,7 +40,7 @@ from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, check_options
 from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser
-from shoal.models import acting, on_policy
+from shoal.models import actor_critic, on_policy
 from shoal.models.actor_critic import make_nets
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
@@ -192,4 +192,4 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
     Raises:
         InputError: as :func:`make`.
     """
-    return acting.make_policy(spec, config)
+    return actor_critic.make_policy(spec, config)

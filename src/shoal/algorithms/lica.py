@@ -30,7 +30,7 @@ from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig, no_critic_network
 from shoal.learning.optimiser import ByNet
-from shoal.models import acting
+from shoal.models import actor_critic
 from shoal.models.action_critic import (
     actor_step,
     check_q_critic,
@@ -231,4 +231,4 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
     """
     if not isinstance(spec.action, Discrete):
         raise InputError(f"lica mixes probabilities of discrete actions; {spec.name} has continuous ones.")
-    return acting.make_policy(spec, config, unequal_rewards=on_unequal_rewards(spec), learns_from="team")
+    return actor_critic.make_policy(spec, config, unequal_rewards=on_unequal_rewards(spec), learns_from="team")

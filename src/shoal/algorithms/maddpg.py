@@ -28,7 +28,7 @@ from shoal.learning import sgd
 from shoal.learning.config import CriticConfig
 from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, optimiser
 from shoal.learning.replay import ReplayConfig, as_trajectory, check_replay, init_targets, make_replay, warmed_up
-from shoal.models.acting import acting_only
+from shoal.models.actor_critic import acting_only
 from shoal.models.deterministic import (
     Actors,
     Carry,

@@ -32,7 +32,7 @@ from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig
 from shoal.learning.optimiser import ByNet
-from shoal.models import acting
+from shoal.models import actor_critic
 from shoal.models.action_critic import (
     Options,
     actor_step,
@@ -281,7 +281,7 @@ def make_policy_gradient(
 def make_policies(spec: EnvSpec, c: BaselineConfig) -> Algorithm:
     """The policies of :func:`make_policy_gradient`, for acting only."""
     epsilon = jnp.float32(c.epsilon) if check_exploration(spec, c) else None
-    return acting.make_policy(spec, c, epsilon, keys=3, **learned_from(spec, c.critic_input != "local"))
+    return actor_critic.make_policy(spec, c, epsilon, keys=3, **learned_from(spec, c.critic_input != "local"))
 
 
 def check_exploration(spec: EnvSpec, c: BaselineConfig) -> bool:

@@ -33,7 +33,7 @@ from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, ValueConfig, check_options
 from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser, step_of_both
-from shoal.models import acting, on_policy
+from shoal.models import actor_critic, on_policy
 from shoal.models.actor_critic import ActorCritic, make_nets
 from shoal.models.on_policy import Batch
 from shoal.networks.body import Body
@@ -236,4 +236,4 @@ def make_policy(spec: EnvSpec, config: ValueConfig) -> Algorithm:
     Raises:
         InputError: as :func:`make`.
     """
-    return acting.make_policy(spec, config, learns_from="own")
+    return actor_critic.make_policy(spec, config, learns_from="own")

@@ -31,8 +31,7 @@ from shoal.learning import sgd
 from shoal.learning.config import PpoConfig, check_options, no_critic_network
 from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser, step_of_one
 from shoal.models import on_policy
-from shoal.models.acting import acting_only
-from shoal.models.actor_critic import Policy
+from shoal.models.actor_critic import Policy, acting_only
 from shoal.models.on_policy import Batch
 from shoal.models.sequence import FEED_FORWARD, SequenceTeam, make_sequence_team
 from shoal.networks.body import Body

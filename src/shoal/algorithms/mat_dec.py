@@ -19,7 +19,7 @@ from shoal.algorithms import mappo
 from shoal.bounds import Depth, Positive
 from shoal.errors import InputError
 from shoal.learning.config import check_options, no_critic_network
-from shoal.models import acting
+from shoal.models import actor_critic
 from shoal.models.actor_critic import Critic, make_actor, make_actor_critic
 from shoal.models.sequence import make_team_encoder
 from shoal.networks.inputs import CriticInput
@@ -91,4 +91,4 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
     Raises:
         InputError: as :func:`make`.
     """
-    return acting.make_policy(spec, config)
+    return actor_critic.make_policy(spec, config)

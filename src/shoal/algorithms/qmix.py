@@ -49,8 +49,7 @@ from shoal.learning.replay import (
     make_replay,
     warmed_up,
 )
-from shoal.models.acting import acting_only
-from shoal.models.actor_critic import Policy
+from shoal.models.actor_critic import Policy, acting_only
 from shoal.models.utilities import (
     Mixer,
     Utilities,

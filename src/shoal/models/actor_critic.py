@@ -1,8 +1,12 @@
-"""Actors and critics of policy-gradient algorithms: inputs, nets and distributions."""
+"""Actors and critics of policy-gradient algorithms: inputs, nets and distributions.
+
+:func:`make_policy` and :func:`acting_only` make policies without optimiser and critic, which are what deployment and
+evaluation need of an algorithm.
+"""
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +21,14 @@ from shoal.equations.distributions import (
     mixed_with_uniform,
 )
 from shoal.errors import InputError
-from shoal.learning.config import ValueConfig
+from shoal.learning.config import PolicyConfig, ValueConfig, check_options
 from shoal.learning.optimiser import ByNet
 from shoal.learning.sgd import over_time
 from shoal.networks.body import Body, build_body
-from shoal.networks.inputs import CriticInput, Inputs, actor_input, critic_input, normalised
+from shoal.networks.inputs import CriticInput, Inputs, actor_input, critic_input, init_inputs, normalised
 from shoal.networks.net import last_carry
-from shoal.networks.sharing import for_team, per_agent
-from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step, Trajectory
+from shoal.networks.sharing import for_team, per_agent, policy_of
+from shoal.types import Algorithm, Box, Discrete, EnvSpec, Learner, Metrics, PyTree, Step, Trajectory
 
 
 class Policy(NamedTuple):
@@ -246,3 +250,64 @@ def make_nets(spec: EnvSpec, config: ValueConfig, index: tuple[int, ...], death_
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
     critic = make_critic(spec, c.critic_body, c.critic_input, index, c.agent_id, death_mask)
     return make_actor_critic(actor, critic)
+
+
+def acting_only(
+    init_policy: Callable[[PRNGKeyArray], PyTree],
+    initial_carry: Callable[[int], PyTree],
+    act: Callable[..., tuple[PyTree, Array, dict[str, Array]]],
+    **facts: Any,
+) -> Algorithm:
+    """An algorithm that acts and cannot learn: its learner has a policy and nothing else.
+
+    Args:
+        init_policy: key -> a policy, for its structure; the same as that of the algorithm's ``init`` from this key.
+        initial_carry: as ``Algorithm.initial_carry``.
+        act: as ``Algorithm.act``.
+        facts: further fields of :class:`shoal.types.Algorithm`, as the algorithm itself has them.
+    """
+
+    def init(key: PRNGKeyArray) -> Learner:
+        return Learner(init_policy(key), (), (), (), jnp.int32(0))
+
+    def update(learner: Learner, data: Any, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
+        raise TypeError("This algorithm was made by make_policy, for acting only: it cannot learn.")
+
+    return Algorithm(init, initial_carry, act, update, **facts)
+
+
+def make_policy(
+    spec: EnvSpec, c: PolicyConfig, epsilon: Float[Array, ""] | None = None, keys: int = 2, **facts: Any
+) -> Algorithm:
+    """Decentralised stochastic policies.
+
+    Args:
+        spec: the environment's description.
+        c: hyper-parameters.
+        epsilon: see :class:`shoal.models.actor_critic.Policy`.
+        keys: into so many the algorithm's ``init`` splits its key, of which the first is the actors'.
+        facts: see :func:`acting_only`.
+
+    Raises:
+        InputError: an option is out of its range, or the environment's actions have no such distribution.
+    """
+    check_options(c)
+    index = policy_of(spec, c.sharing)
+    actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
+
+    def init_policy(key: PRNGKeyArray) -> Policy:
+        return Policy(actor.init(jax.random.split(key, keys)[0]), init_inputs(spec, c.normalise_inputs), epsilon)
+
+    def act(
+        learner: Learner, carry: Carry, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[Carry, Array, dict[str, Array]]:
+        after, action, extras = actor.act(learner.policy, carry.actor, step, key, greedy)
+        return Carry(after, ()), action, extras
+
+    def inspect(
+        learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
+    ) -> dict[str, Array]:
+        del action, extras
+        return actor.inspect(learner.policy, carry.actor, step)
+
+    return acting_only(init_policy, lambda envs: Carry(actor.initial_carry(envs), ()), act, inspect=inspect, **facts)

@@ -11,7 +11,7 @@ from shoal.errors import InputError, unknown
 from shoal.options.convert import items_of
 from shoal.plots import figures
 from shoal.plots.charts import Line, learning_curves
-from shoal.plots.style import check_format
+from shoal.plots.figures import check_format
 from shoal.statistics.intervals import band, interval_text
 from shoal.statistics.scores import Band
 from shoal.storage.log import read_log

@@ -25,7 +25,7 @@ from shoal.sides.past_selves import against_past
 from shoal.sides.reward_normalisation import normalise_rewards
 from shoal.sides.sides import MakeOne, divided, narrowed
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.configuration import identity
+from shoal.storage.manifest import identity
 from shoal.training import checks, feed, pretraining, sharding
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.selection import FOLDER
@@ -354,7 +354,7 @@ def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any
         folder: the run's.
         algorithm: the run's.
         seeds: number of seeds of the run.
-        run: the run's configuration (:func:`shoal.storage.configuration.identity`).
+        run: the run's configuration (:func:`shoal.storage.manifest.identity`).
         best: each seed's best policy instead of its last.
 
     Raises:

@@ -73,7 +73,7 @@ def _settle(
     Args:
         folder: the run's.
         settings: the run's, possibly with more steps than before or other limits.
-        run: its configuration (:func:`shoal.storage.configuration.identity`).
+        run: its configuration (:func:`shoal.storage.manifest.identity`).
         guard: raises if the folder is no longer the run's.
         continue_stopped: a run that a callback stopped has not finished.
 

@@ -27,7 +27,7 @@ from shoal.runs.build import (
 )
 from shoal.runs.load import load, seed_index
 from shoal.security import reading
-from shoal.storage.configuration import identity
+from shoal.storage.manifest import identity
 from shoal.system.files import written_to
 from shoal.training import ending, evaluation
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw_episodes, record_episodes

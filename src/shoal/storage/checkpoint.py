@@ -23,7 +23,7 @@ import numpy as np
 
 from shoal.errors import CheckpointError, InputError
 from shoal.security import reading
-from shoal.storage.configuration import check_same
+from shoal.storage.manifest import check_same
 from shoal.storage.step_folders import commit, committed_steps, drop_after, newest_file, newest_sound
 from shoal.system import notices
 from shoal.system.files import dumps, from_json
@@ -161,7 +161,7 @@ _PART_NAME = re.compile(r"arrays(-\d+)?")
 class Checkpoints:
     """The newest ``keep`` checkpoints of one run in ``folder``, which the first save creates; for one writer.
 
-    Each checkpoint records ``run``, the run's configuration (:func:`shoal.storage.configuration.identity`), and is
+    Each checkpoint records ``run``, the run's configuration (:func:`shoal.storage.manifest.identity`), and is
     restored only under the same one; None disables the comparison. ``guard`` is called before every write and raises if
     the folder is no longer the run's.
     """

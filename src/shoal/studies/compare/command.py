@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.errors import InputError, unknown
 from shoal.options.convert import items_of
-from shoal.plots.style import check_format
+from shoal.plots.figures import check_format
 from shoal.statistics import compare as compare_scores
 from shoal.statistics import estimate, normalise
 from shoal.studies.compare.published import check_names, environments_of, sources_of
