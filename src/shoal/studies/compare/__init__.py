@@ -6,7 +6,6 @@ Nothing in a folder is imported or executed: only its ``run.json``, ``evaluation
 the log are read.
 """
 
-from shoal.studies.compare.command import compare
-from shoal.studies.compare.result import MethodSummary, Pair, RunComparison
+from shoal.studies.compare.comparison import MethodSummary, Pair, RunComparison, compare
 
 __all__ = ["MethodSummary", "Pair", "RunComparison", "compare"]
