@@ -14,7 +14,7 @@ import pytest
 import shoal
 from shoal.errors import InputError
 from shoal.reporting.replays import chosen_seeds, document_bytes, pack, replays
-from shoal.runs import train as training
+from shoal.runs import api as training
 from shoal.runs.load import learner_with_critic
 from shoal.runs.run import Run
 from shoal.system.files import dumps

@@ -23,8 +23,8 @@ from shoal.errors import GameError, InputError
 from shoal.rollouts import fused
 from shoal.rollouts.host import Parallelism
 from shoal.rollouts.ray import Chunk, RayRollout, actors, connect, joined_chunks
-from shoal.runs import train as training
-from shoal.runs.train import trainer_of
+from shoal.runs import api as training
+from shoal.runs.api import trainer_of
 from shoal.training.feed import wanted
 from shoal.training.stopping import Stop
 from shoal.training.trainer import Trainer

@@ -20,7 +20,7 @@ import shoal as library
 import toys
 from shoal.errors import InputError
 from shoal.runs.agent import Agent
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from shoal.training import ending
 from shoal.training.trainer import Continued
 from support.trained import one_program as shared_programs

@@ -16,9 +16,9 @@ from shoal.config.resolve import configured
 from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import override
 from shoal.runs import init_from
+from shoal.runs.api import new_run, trainer_of
 from shoal.runs.open import keep_run_json, open_run
 from shoal.runs.run import Run
-from shoal.runs.train import new_run, trainer_of
 from shoal.training.program import TrainState
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from shoal.config.resolve import configured
+from shoal.runs.api import new_run
 from shoal.runs.build import opponents_in
-from shoal.runs.train import new_run
 from shoal.sides.opponents import PAST
 from support.environments import device_env
 

@@ -16,8 +16,8 @@ import toys
 from shoal.algorithms import mappo
 from shoal.game import HostEnvironment
 from shoal.runs import open as opening
+from shoal.runs.api import trainer_of
 from shoal.runs.run import Run
-from shoal.runs.train import trainer_of
 from shoal.training.evaluation import Evaluator
 from shoal.training.program import Program, TrainState
 from shoal.training.settings import Settings

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.runs import train as training
+from shoal.runs import api as training
 from shoal.training.trainer import Trainer
 from support import trained
 from support.trained import Whole

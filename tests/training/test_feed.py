@@ -19,7 +19,7 @@ from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.options.flags import override
 from shoal.runs import api
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from shoal.training import feed, memory, sharding
 from shoal.training.program import Program, compile_program
 from shoal.training.settings import Settings

@@ -13,7 +13,7 @@ import toys
 from shoal import cli
 from shoal.errors import InputError
 from shoal.runs import api, final_evaluation
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import stopping
 from shoal.training.trainer import Trainer

@@ -24,7 +24,7 @@ from shoal.options.flags import flags_of
 from shoal.rollouts import fused
 from shoal.rollouts.host import HostRollout, Parallelism
 from shoal.runs import api
-from shoal.runs import train as training
+from shoal.runs import api as training
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import crossplay, evaluation, pretraining, selection

@@ -15,7 +15,7 @@ import shoal
 from shoal.models import on_policy
 from shoal.models.actor_critic import make_critic
 from shoal.networks.sharing import policy_of
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from shoal.storage import log
 from shoal.types import Environment, Learner
 from support import trained

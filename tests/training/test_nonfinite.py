@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from shoal.errors import NonFiniteError
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import trainer

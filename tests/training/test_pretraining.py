@@ -18,7 +18,7 @@ import shoal
 from shoal.algorithms import mappo, seps
 from shoal.environments import registry
 from shoal.errors import InputError
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import pretraining
 from shoal.types import Preparation, Scale

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from support import trained

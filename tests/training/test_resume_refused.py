@@ -10,7 +10,7 @@ import pytest
 
 import shoal
 from shoal.errors import CheckpointError, InputError, NonFiniteError
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from support import trained
 from support.trained import Whole, damage
 

@@ -12,7 +12,7 @@ import pytest
 import toys
 from shoal.algorithms import mappo
 from shoal.runs import api
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from shoal.training.program import TrainState
 from shoal.training.settings import Settings
 from shoal.types import EpisodeStats, Learner

@@ -11,7 +11,7 @@ import pytest
 import toys
 from shoal import algorithms
 from shoal.options.flags import override
-from shoal.runs import api, build, train
+from shoal.runs import api, build
 from shoal.training import feed
 from shoal.training.settings import Settings
 from shoal.types import Replay, Scale, Step, Trajectory
@@ -42,7 +42,7 @@ def scales(monkeypatch: pytest.MonkeyPatch) -> list[Scale]:
 
 def trainer_of(name: str, folder: Path, settings: Settings = SETTINGS) -> Any:
     config = override(algorithms.get(name).Config(), FLAGS)
-    return train.trainer_of(api.Run(folder, name, "toys:busy", {}, settings, config, toys.busy()), False)
+    return api.trainer_of(api.Run(folder, name, "toys:busy", {}, settings, config, toys.busy()), False)
 
 
 @pytest.mark.parametrize("name", [*OFF_POLICY, "mappo+iql", "mappo"])

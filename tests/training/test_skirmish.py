@@ -11,7 +11,7 @@ from PIL import Image
 import shoal
 from shoal import algorithms
 from shoal.environments import registry
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import episodes
 from support.selection import quick

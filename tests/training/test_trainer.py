@@ -14,7 +14,7 @@ from shoal.environments.spec_rules import COLUMNS
 from shoal.errors import InputError, NonFiniteError
 from shoal.options.flags import override
 from shoal.runs import api
-from shoal.runs.train import trainer_of
+from shoal.runs.api import trainer_of
 from shoal.storage import log
 from shoal.training import sharding
 from shoal.training.progress import Progress, clock, readable

@@ -15,8 +15,8 @@ import toys
 from shoal.algorithms import iql
 from shoal.networks.body import Body
 from shoal.rollouts.host import HostRollout, Parallelism
-from shoal.runs import api, train
-from shoal.runs.train import trainer_of
+from shoal.runs import api
+from shoal.runs.api import trainer_of
 from shoal.training import checks
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
@@ -89,9 +89,9 @@ def test_a_run_too_short_to_learn(
     settings = Settings(steps=96.0, num_envs=4, rollout_length=6, devices=1, tensorboard=False, num_workers=0)
     config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=97)
     run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
-    train.train_to_end(run, trainer_of(run, False))
+    api.train_to_end(run, trainer_of(run, False))
     assert capsys.readouterr() == ("", "A run of 96 steps has no update, since learning_starts is 97.\n")
-    train.announce(run, trainer_of(run, True))  # with notes
+    api.announce(run, trainer_of(run, True))  # with notes
     assert "num_workers has no effect: toys/busy is compiled with the update.\n" in capsys.readouterr().err
 
 

@@ -259,7 +259,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         check_effect(found.values.settings, found.values.config, flags, found.name, build)
         callbacks = chosen_hooks(own)
         if own["print_config"]:
-            from shoal.runs.train import check_new_run, new_run
+            from shoal.runs.api import check_new_run, new_run
 
             text = as_toml(found)
             check_new_run(new_run(found, Path("runs")))

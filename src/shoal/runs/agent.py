@@ -16,10 +16,10 @@ from shoal.config.resolve import configured
 from shoal.deploy import Policies, check_given
 from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
+from shoal.runs.api import announce, check_folder, new_run, trainer_of
 from shoal.runs.init_from import start_from
 from shoal.runs.open import keep_resumed, keep_run_json, open_run, permit_training, remember
 from shoal.runs.run import Run
-from shoal.runs.train import announce, check_folder, new_run, trainer_of
 from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.folders import check_free, path_of

@@ -1,6 +1,6 @@
 """A run as its folder describes it, with the methods to evaluate, replay and plot it.
 
-Training is in :mod:`shoal.runs.train`.
+Training is in :mod:`shoal.runs.api`.
 """
 
 from collections.abc import Callable, Sequence
