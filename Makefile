@@ -17,7 +17,7 @@ WORKERS ?= 2
 TESTS ?=
 
 .DEFAULT_GOAL := train
-.PHONY: train results test test-slow test-install test-floor test-learning lint format types layers clean
+.PHONY: build train results test test-slow test-install test-floor test-learning lint format types layers clean
 
 train: $(VENV)/.run
 	$(BIN)/shoal train mappo mpe/simple_spread $(if $(STEPS),--steps $(STEPS)) $(FLAGS)
@@ -36,13 +36,17 @@ test-slow: $(VENV)/.slow
 test-learning: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'slow or not slow' tests/training/test_learned.py
 
-# A smoke test of the built package in an environment of its own, outside the checkout, with what pip installs today.
-test-install:
+# The sdist and, from it, the wheel, in dist/.
+build: $(VENV)-build/.made
+	rm -f dist/shoal_marl-*
+	$(VENV)-build/bin/python -m build --outdir dist .
+
+# A test of the built wheel in an environment of its own, outside the checkout, with what pip installs today.
+test-install: build
 	$(PYTHON) -m venv --clear $(VENV)-install
-	$(VENV)-install/bin/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)-install/wheel .
-	$(VENV)-install/bin/python -m pip install --quiet $(VENV)-install/wheel/*.whl
-	cp tests/smoke.py $(VENV)-install/smoke.py
-	cd $(VENV)-install && bin/python -P smoke.py
+	$(VENV)-install/bin/python -m pip install --quiet dist/shoal_marl-*.whl
+	cp tests/smoke.py tests/installed.py $(VENV)-install
+	cd $(VENV)-install && bin/python -P smoke.py && bin/python -P installed.py
 
 # The same in place, with the lowest versions of all dependencies that pyproject.toml allows.
 test-floor: $(VENV)-floor/.made
@@ -82,6 +86,11 @@ $(VENV)/.slow: pyproject.toml | $(VENV)/.made
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/.test $(VENV)/.run
+
+$(VENV)-build/.made:
+	$(PYTHON) -m venv --clear $(VENV)-build
+	$(VENV)-build/bin/python -m pip install --quiet build
+	@touch $@
 
 $(VENV)-floor/.made: pyproject.toml
 	$(PYTHON) -m venv --clear $(VENV)-floor

@@ -90,13 +90,21 @@ def test_an_import_in_a_new_module_breaks_its_contract(tmp_path: Path) -> None:
     assert "not listed as layers:\n\n- shoal.novelty" in done.stdout
 
 
-def test_the_wheel_tells_type_checkers_that_it_has_annotations(tmp_path: Path) -> None:
+def test_the_wheel_has_annotations_pages_and_studies(tmp_path: Path) -> None:
+    """The marker for type checkers, and what commands and messages look for (``shoal.system.shipped``)."""
     assert (files("shoal") / "py.typed").is_file()
     said = command("hatchling", "build", "-t", "wheel", "-d", tmp_path)
     (wheel,) = [*tmp_path.glob("*.whl")] or pytest.fail(said)
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
     assert {"shoal/py.typed", "shoal/__init__.py", "shoal/cli/command_line.py"} <= names
+    kept = {"docs": "shoal/docs", "studies": "shoal/studies/shipped"}
+    sources = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "studies").glob("*.toml")]
+    for folder, place in kept.items():
+        expected = {
+            f"{place}/{path.relative_to(ROOT / folder)}" for path in sources if path.is_relative_to(ROOT / folder)
+        }
+        assert {name for name in names if name.startswith(f"{place}/")} == expected
 
 
 def test_lines_of_slow_tests_mark_no_others() -> None:

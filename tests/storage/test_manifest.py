@@ -11,9 +11,10 @@ from pathlib import Path
 import jax
 import pytest
 
+import shoal
 from shoal.errors import InputError
 from shoal.storage import manifest
-from shoal.system import files
+from shoal.system import files, shipped
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Config:
 def test_the_manifest_has_versions_and_hardware():
     found = manifest.describe_machine()
     assert found["versions"]["python"] == platform.python_version()
-    assert found["versions"]["jax"] == version("jax") and found["versions"]["shoal"] == version("shoal")
+    assert found["versions"]["jax"] == version("jax") and found["versions"]["shoal"] == shoal.__version__
     assert set(found["versions"]) == {"python", "shoal", "jax", "jaxlib", "flax", "optax", "numpy"}
     robots = manifest.describe_machine("mamujoco/Ant-4x2")["versions"]
     assert robots.items() > found["versions"].items() and robots["mujoco"] == version("mujoco")
@@ -39,10 +40,8 @@ def test_the_commit_is_shoals_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     commit = manifest.describe_machine()["commit"]
     if commit is not None:  # None where Shoal is installed rather than checked out
         assert len(commit.removesuffix("+")) == 40
-    inside = tmp_path / "site-packages" / "shoal" / "storage"  # somebody else's repository around an installed Shoal
-    inside.mkdir(parents=True)
-    (tmp_path / ".git").mkdir()
-    monkeypatch.setattr(manifest, "__file__", str(inside / "manifest.py"))
+    (tmp_path / ".git").mkdir()  # somebody else's repository around an installed Shoal
+    monkeypatch.setattr(shipped, "PACKAGE", tmp_path / "site-packages" / "shoal")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("asked somebody else's repository"))
     assert manifest.describe_machine()["commit"] is None
 

@@ -28,7 +28,7 @@ def test_the_requirements_are_those_of_the_extras() -> None:
 
 def needed(extra: str, optional: dict[str, list[str]]) -> set[str]:
     """The requirements of an extra of Shoal's, with those of the extras that it names."""
-    own = [re.fullmatch(r"shoal\[([\w,]+)\]", requirement) for requirement in optional[extra]]
+    own = [re.fullmatch(r"shoal-marl\[([\w,]+)\]", requirement) for requirement in optional[extra]]
     inner = [needed(name, optional) for match in own if match for name in match[1].split(",")]
     return {text for text, match in zip(optional[extra], own, strict=True) if not match}.union(*inner)
 
@@ -58,5 +58,5 @@ def test_a_missing_dependency_of_a_library_is_named() -> None:
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_message_installs_shoal_from_the_package_index(path: Path) -> None:
     """The name ``shoal`` on the Python Package Index belongs to somebody else."""
-    found = re.search(r"pip install [^`#\n]*(?<![\w./-])shoal\b(?![\w./])", path.read_text(encoding="utf-8"))
+    found = re.search(r"pip install [^`#\n]*(?<![\w./-])shoal\b(?![\w./-])", path.read_text(encoding="utf-8"))
     assert found is None, found

@@ -38,6 +38,7 @@ from shoal.options.flags import check_names, flags_of, override
 from shoal.presets import own_presets, sizes_for
 from shoal.storage.checkpoint import Checkpoints
 from shoal.system.files import to_json
+from shoal.system.shipped import page
 from shoal.training.settings import Settings
 from shoal.types import Box, EnvSpec, Learner, Trajectory
 
@@ -75,7 +76,8 @@ def saved_config(module: Any) -> Iterator[Finding]:
         )
         if not dataclasses.is_dataclass(getattr(default, field.name)) and not all(part in plain for part in parts):
             yield contract_error(
-                "Config", f"the field {field.name} of type {hint} cannot be a flag; see docs/your-algorithm.md."
+                "Config",
+                f"the field {field.name} of type {hint} cannot be a flag; see {page('docs/your-algorithm.md')}.",
             )
 
 
@@ -385,7 +387,7 @@ def dead_agents_in_update(one: Specimen) -> Iterator[Finding]:
             yield contract_error(
                 "dead agents",
                 f"{path.removeprefix('[0].')} depends on {what}: mask with jnp.where and step.alive, and weight "
-                f"every mean over agents by step.alive, as in docs/your-algorithm.md.",
+                f"every mean over agents by step.alive, as in {page('docs/your-algorithm.md')}.",
             )
             return
 

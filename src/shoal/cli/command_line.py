@@ -15,6 +15,7 @@ from shoal.cli.output import abandon_output, fill_closed_streams, leave, safe_st
 from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, unknown
 from shoal.security import isolation, user_modules
 from shoal.system import notices
+from shoal.system.shipped import docs
 
 INDENT, COLUMN, GAP = 2, 26, 2
 """Spaces before a flag, where its description begins, and the least space between the two."""
@@ -29,6 +30,8 @@ def command_help(command: Command) -> str:
     for title, flags in {"arguments": positional, **_arranged(command)}.items():
         if flags:
             parts.append("\n".join([f"{title}:", *(line for flag in flags for line in _lines(flag, width))]))
+    if any("docs/" in part for part in parts):
+        parts.append(f"The pages of docs/ are in {docs()}.")
     return "\n\n".join(parts)
 
 

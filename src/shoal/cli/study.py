@@ -151,7 +151,9 @@ def repeated(command: str, given: Any, out: Path) -> list[str]:
 
 
 def _records(file: Path, records: Path | None) -> Path:
-    return (file.parent / "records" if records is None else records) / file.stem
+    from shoal.studies.study_file import home
+
+    return (home(file) / "records" if records is None else records) / file.stem
 
 
 def chosen_axes(only: tuple[str, ...]) -> dict[str, tuple]:

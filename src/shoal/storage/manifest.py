@@ -15,6 +15,7 @@ from typing import Any
 
 from shoal.errors import CheckpointError, InputError, shortened
 from shoal.security import reading
+from shoal.system import shipped
 from shoal.system.extras import requirements
 from shoal.system.files import dumps, from_json, to_json, write_text
 from shoal.system.machine import cores
@@ -25,7 +26,7 @@ RUN_FORMAT = 9
 MAX_RUN_JSON_BYTES = 16 * reading.MIB
 """Largest size in bytes of a ``run.json``."""
 _KEYS = ("format", "config", "made_with")
-_PACKAGES = ("shoal", "jax", "jaxlib", "flax", "optax", "numpy")
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
 def describe_machine(environment: str = "") -> dict[str, Any]:
@@ -39,9 +40,10 @@ def describe_machine(environment: str = "") -> dict[str, Any]:
     import jax
 
     packages = [*_PACKAGES, *requirements(environment.replace(":", "/").partition("/")[0])]
+    own = {"python": platform.python_version(), "shoal": _own_version()}
     devices = Counter((device.platform, device.device_kind) for device in jax.local_devices())
     return {
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
+        "versions": own | {name: _version(name) for name in packages},
         "commit": _commit(),
         "platform": f"{platform.system()} {platform.machine()}",
         "hardware": {
@@ -133,11 +135,15 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _own_version() -> str:
+    """Shoal's version. Its root is not imported here, since its names come from layers above."""
+    return sys.modules["shoal"].__version__
+
+
 def _commit() -> str | None:
     """The commit, with ``+`` if the package was changed; None if this file is not in Shoal's own repository."""
-    package = Path(__file__).resolve().parents[1]
-    root = package.parents[1]
-    if not (root / ".git").exists() or root / "src" / "shoal" != package:
+    root = shipped.checkout()
+    if root is None or not (root / ".git").exists():
         return None
     try:
         git = ["git", "-C", str(root)]

@@ -15,7 +15,7 @@ from shoal.studies.entries import label
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK, stale_records, stale_sentences
-from shoal.studies.study_file import Primary, StudyFile, command_in_folder
+from shoal.studies.study_file import Primary, StudyFile, command_in_folder, home
 from shoal.studies.summaries import STATISTICS, interval_of, primary_of, primary_text, unit_of
 from shoal.studies.tables import MISSING, Rows
 from shoal.system.files import write_text
@@ -66,7 +66,7 @@ def with_seed(study: StudyFile, cells: Sequence[Cell], seed: int) -> StudyFile:
 
 def records_root(study: StudyFile, records: str | Path | None) -> Path:
     """The folder that contains the folders of the new records."""
-    return (study.path.parent if records is None else Path(records)) / AGAIN_FOLDER
+    return (home(study.path) if records is None else Path(records)) / AGAIN_FOLDER
 
 
 def rows_of(again: Again, records: Mapping[str, Record]) -> Rows:

@@ -21,6 +21,7 @@ from shoal.studies.entries import label, labels
 from shoal.studies.study_file import Protocol, StudyFile
 from shoal.studies.summaries import ALONE, STATISTICS
 from shoal.system.files import to_json
+from shoal.system.shipped import page
 from shoal.training.settings import Settings
 
 # Names of runs: a readable text and a digest of the configuration, for folders and records.
@@ -204,7 +205,8 @@ def is_tuned(study: StudyFile, one: Combination) -> bool:
     if not isinstance(found, bool):
         raise study.error(f"{one.origins[TUNED]} must be true or false, not {found!r}.")
     if found and study.tuning is None:
-        raise study.error(f"{one.origins[TUNED]} requires the table [tuning] with the flags to tune (docs/tuning.md).")
+        where = page("docs/tuning.md")
+        raise study.error(f"{one.origins[TUNED]} requires the table [tuning] with the flags to tune ({where}).")
     return found
 
 

@@ -18,7 +18,7 @@ from shoal.studies.exchange import to_marl_eval
 from shoal.studies.plan import Cell, plan
 from shoal.studies.record import Record
 from shoal.studies.state import former_records, records_folder, records_of_cells
-from shoal.studies.study_file import StudyFile, command_in_folder, read_study, study_path
+from shoal.studies.study_file import StudyFile, command_in_folder, link_text, read_study, study_path
 from shoal.studies.tables import Section
 from shoal.studies.tuning import page as tuning_page
 from shoal.studies.tuning.record import winner
@@ -100,7 +100,7 @@ def markdown_page(
 def _origin(study: StudyFile) -> str:
     name, (where, word) = study.name, command_in_folder(study)
     return (
-        f"{where}`shoal study {word}` runs what is missing of [{name}.toml](../{name}.toml), and "
+        f"{where}`shoal study {word}` runs what is missing of {link_text(study)}, and "
         f"`shoal results {word}` writes this page from the [records](../records/{name}/)."
     )
 

@@ -21,7 +21,7 @@ from shoal.studies.archive import find, stored
 from shoal.studies.entries import key
 from shoal.studies.plan import Cell, existing_path
 from shoal.studies.record import Record, opened_record, readable_records
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import StudyFile, home
 from shoal.system import notices
 from shoal.system.files import to_json
 from shoal.system.notices import Warn
@@ -53,8 +53,8 @@ class State:
 
 
 def records_folder(study: StudyFile, records: str | Path | None) -> Path:
-    """The folder of a study's records: in ``records``, by default ``records/`` next to the study file."""
-    return (study.path.parent / "records" if records is None else Path(records)) / study.name
+    """The folder of a study's records: in ``records``, by default ``records/`` in its :func:`home`."""
+    return (home(study.path) / "records" if records is None else Path(records)) / study.name
 
 
 def record_path(folder: Path, cell: Cell) -> Path:

@@ -13,6 +13,7 @@ from shoal.plots.charts import Vertical
 from shoal.security import reading
 from shoal.studies.entries import Entries, key
 from shoal.studies.tuning.file import Tuning, tuning
+from shoal.system.shipped import installed, studies
 
 # What the pages of a study show: the parts ``[[tables]]``, ``[[figures]]``, ``[[scales]]`` and ``[[references]]``.
 
@@ -235,8 +236,12 @@ class StudyFile:
         return InputError(f"{self.path}: {sentence}")
 
 
+HERE = Path("studies")
+"""The folder of studies in the working directory."""
+
+
 def study_path(name: str | Path) -> Path:
-    """The path of a study: a file ``*.toml``, or a name in ``studies/`` of the working directory or the checkout.
+    """The path of a study: a file ``*.toml``, or the name of one in :func:`shipped`.
 
     Raises:
         InputError: there is none; the message names the most similar.
@@ -254,10 +259,15 @@ def study_path(name: str | Path) -> Path:
 
 
 def shipped() -> dict[str, Path]:
-    """The studies in ``studies/`` of the working directory and of the checkout, by name."""
-    checkout = Path(__file__).resolve().parents[3] / "studies"
-    files = [*checkout.glob("*.toml"), *Path("studies").glob("*.toml")]
+    """The studies that come with Shoal, by name; those in ``studies/`` of the working directory come before them."""
+    files = [*studies().glob("*.toml"), *HERE.glob("*.toml")]
     return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
+
+
+def home(path: Path) -> Path:
+    """The folder that contains a study's records and results by default: the file's own, or ``studies/`` of the working
+    directory for a file of the installed package."""
+    return HERE if installed(path) else path.parent
 
 
 def command_word(study: StudyFile) -> str:
@@ -281,6 +291,12 @@ def command_in_folder(study: StudyFile) -> tuple[str, str]:
     if found_by_name(study):
         return "", path_words(study.name)
     return f"In the folder of {study.name}.toml, ", path_words(f"{study.name}.toml")
+
+
+def link_text(study: StudyFile) -> str:
+    """The study's file as a page in ``results/`` names it: a link if it is in the folder above."""
+    name = f"{study.name}.toml"
+    return f"{name}, which comes with Shoal" if installed(study.path) else f"[{name}](../{name})"
 
 
 def read_study(path: Path) -> StudyFile:

@@ -13,6 +13,7 @@ from shoal.studies.combinations import Combination, combinations
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile
+from shoal.system.shipped import page
 from shoal.trust import permission
 from shoal.trust.run_file import TRUST
 
@@ -96,7 +97,7 @@ def check_imports(study: StudyFile, trust: bool, *, builds: bool = False) -> Non
         return
     for one in combinations(study):
         if what := next(_imports_of(one, builds), None):
-            raise study.error(f"reading this study would {what}: {TRUST} (docs/security.md).")
+            raise study.error(f"reading this study would {what}: {TRUST} ({page('docs/security.md')}).")
 
 
 def _imports_of(one: Combination, builds: bool) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Install commands for optional dependencies.
 
-They name the packages and not Shoal's extras, since the package called ``shoal`` on the Python Package Index is another
-one.
+They name the packages and not Shoal's extras, ``shoal-marl[ray]``: Shoal may have been installed from a checkout,
+and the package called ``shoal`` on the Python Package Index is another one.
 """
 
 import re

@@ -6,6 +6,7 @@ from typing import Any
 from shoal.errors import InputError
 from shoal.options.flags import flags_of
 from shoal.sides.opponents import PAST
+from shoal.system.shipped import page
 from shoal.training import feed, memory
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.program import Program
@@ -105,7 +106,7 @@ def before(
     """
     notes, warnings = [], []
     if what := algorithm.unequal_rewards:
-        remedy = " If some of them are rivals, train them as sides (docs/crossplay.md), or use --opponents."
+        remedy = f" If some of them are rivals, train them as sides ({page('docs/crossplay.md')}), or use --opponents."
         remedy = "" if "(side " in what else remedy
         warnings.append(f"Agents of {spec.name} may receive different rewards; the team learns from {what}.{remedy}")
     buffers = feed.wanted(algorithm.replay)

@@ -17,6 +17,7 @@ from shoal.environments.options import check_choice, check_count, check_steps
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import equal_agents
+from shoal.system.shipped import page
 
 PLAYERS = {
     "academy_empty_goal_close": 1,
@@ -109,7 +110,7 @@ def _scenarios(task: str) -> list[str]:
             from gfootball.env import scenario_builder  # pyright: ignore[reportMissingImports]
         except ModuleNotFoundError as error:
             raise InputError(
-                f"football/{task} needs gfootball, which plain pip cannot install: see docs/football.md."
+                f"football/{task} needs gfootball, which plain pip cannot install: see {page('docs/football.md')}."
             ) from error
     return [*PLAYERS, *(name for name in scenario_builder.all_scenarios() if name not in PLAYERS)]
 

@@ -19,6 +19,7 @@ from shoal.studies.study_file import StudyFile
 from shoal.studies.tuning import file
 from shoal.studies.tuning.file import Range, Ranges, Tuning
 from shoal.system.files import to_json
+from shoal.system.shipped import page
 from shoal.training.settings import Settings
 
 SETTINGS = ("num_envs", "rollout_length", "normalise_rewards", "reward_clip")
@@ -105,7 +106,7 @@ def method_of(found: Sequence[Method], one: Combination) -> Method:
 
 def _tuning(study: StudyFile) -> Tuning:
     if study.tuning is None:
-        raise study.error("The table [tuning] with the flags to tune is missing (docs/tuning.md).")
+        raise study.error(f"The table [tuning] with the flags to tune is missing ({page('docs/tuning.md')}).")
     return study.tuning
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from shoal.plots.texts import duration_text, markdown_table, markdown_text, number_text
 from shoal.studies.entries import label
-from shoal.studies.study_file import StudyFile, command_in_folder
+from shoal.studies.study_file import StudyFile, command_in_folder, link_text
 from shoal.studies.tuning.methods import Method, methods
 from shoal.studies.tuning.record import TuningRecord, mean_score, tuning_records
 from shoal.system.files import write_text
@@ -169,7 +169,7 @@ def tuning_page(
     where, word = command_in_folder(study)
     parts = [
         f"# Tuning: {study.title}",
-        f"{where}`shoal tune {word}` searches what is missing of [{study.name}.toml](../{study.name}.toml), and "
+        f"{where}`shoal tune {word}` searches what is missing of {link_text(study)}, and "
         f"`shoal results {word}` writes this page from the [records](../records/{study.name}/).",
     ]
     for method in found:
