@@ -98,3 +98,15 @@ def test_a_page_states_the_value_of_a_flag(algorithm: str, environment: str, spe
     found = preset(algorithm, environment) if environment else {}
     flag = replace(known[spelt], default=found.get(known[spelt].name, known[spelt].default))
     assert value.replace(",", "") in ("", flag.default_text)
+
+
+def test_an_environment_of_jaxmarl_is_made_as_on_its_page(
+    shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jaxmarl")
+    page = (ROOT / "docs" / "coming-from" / "jaxmarl.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mine.py").write_text(block, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    code, out, err = shoal("train", "mappo", "mine:spread", "--env.num-agents", "2", "--print-config")
+    assert (code, err) == (0, "") and "num_agents = 2" in out
