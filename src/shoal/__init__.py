@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from shoal.networks.user_networks import feed_forward, from_equinox, from_nnx
     from shoal.reporting import report
     from shoal.runs.agent import Agent, agent
-    from shoal.runs.api import CrossPlay, Run, crossplay, curves, load, open_run, resume, train
+    from shoal.runs.api import CrossPlay, Run, crossplay, curves, open_run, resume, train
+    from shoal.runs.load import load
     from shoal.runs.make_train import make_train
     from shoal.spec import Box, Discrete, EnvSpec, Part, Scene
     from shoal.studies.compare import RunComparison, compare
@@ -76,7 +77,8 @@ __all__ = [
 
 _HOMES = {
     "shoal.runs.agent": ("Agent", "agent"),
-    "shoal.runs.api": ("CrossPlay", "Run", "crossplay", "curves", "load", "open_run", "resume", "train"),
+    "shoal.runs.api": ("CrossPlay", "Run", "crossplay", "curves", "open_run", "resume", "train"),
+    "shoal.runs.load": ("load",),
     "shoal.runs.make_train": ("make_train",),
     "shoal.checking": ("check",),
     "shoal.studies.compare": ("RunComparison", "compare"),

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from scipy.cluster.vq import ClusterError, kmeans2
 
 from shoal.equations.reduce import mean_and_std
 from shoal.networks.body import Body, build_body
@@ -166,6 +165,8 @@ def kmeans(points: Float[np.ndarray, "N Z"], clusters: int, seed: int) -> tuple[
     distinct points than clusters, or if every start leaves a cluster empty. With as many clusters as points, each point
     is one.
     """
+    from scipy.cluster.vq import ClusterError, kmeans2  # slow to import, and acting does without it
+
     if clusters == len(points):
         return tuple(range(clusters))
     if clusters > len(np.unique(points, axis=0)):

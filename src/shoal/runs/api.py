@@ -19,7 +19,7 @@ from shoal.presets import preset_note
 from shoal.runs import final_evaluation
 from shoal.runs.build import build, check_build, told_of_teams
 from shoal.runs.init_from import source_of, start_from
-from shoal.runs.load import devices_before, load, past_selves
+from shoal.runs.load import devices_before, past_selves
 from shoal.runs.open import keep_resumed, keeping, open_run, permit_training
 from shoal.runs.run import Run
 from shoal.storage import manifest
@@ -35,7 +35,7 @@ from shoal.training.sharding import one_device_per_core
 from shoal.training.trainer import Trainer
 from shoal.types import Algorithm
 
-__all__ = ["CrossPlay", "Run", "crossplay", "curves", "load", "new_folder", "open_run", "resume", "train"]
+__all__ = ["CrossPlay", "Run", "crossplay", "curves", "new_folder", "open_run", "resume", "train"]
 
 
 def train(

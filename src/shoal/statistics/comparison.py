@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import minimize
 
 from shoal.statistics.aggregates import ends, reduction, resampled, shortfalls
 from shoal.statistics.intervals import DRAWN, Estimate, check_confidence, interval, tail_beyond
@@ -217,6 +216,8 @@ def elo(score: Float[np.ndarray, "R R"], games: Float[np.ndarray, "R R"]) -> tup
         score: mean result of the row on side 1 against the column on side 2: 1 won, ½ drawn, 0 lost.
         games: number of games of each entry; 0 leaves an entry out. The diagonal tells about the advantage only.
     """
+    from scipy.optimize import minimize  # slow to import
+
     count = len(score)
     points = np.where(games > 0, score, 0.5) * games + DRAWS / 2
     total = games + DRAWS
