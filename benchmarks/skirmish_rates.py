@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--share", action="store_true")
     given = parser.parse_args()
     from shoal.environments.skirmish.maps import MAPS
-    from shoal.storage.machine_speed import product_rate
+    from shoal.storage.manifest import product_rate
     from shoal.training.sharding import one_device_per_core
 
     one_device_per_core()

@@ -130,7 +130,7 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ.setdefault("JAX_PLATFORMS", "cpu" if arguments.device == "cpu" else "cuda,cpu")
     if arguments.worker == "product":
-        from shoal.storage.machine_speed import product_rate
+        from shoal.storage.manifest import product_rate
 
         print(json.dumps({"rate": product_rate()}))
         return

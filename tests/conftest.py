@@ -59,9 +59,9 @@ sys.path.append(str(Path(__file__).parents[1] / "examples"))
 jaxtyping.install_import_hook("shoal", "beartype.beartype")
 
 # The rate of the machine, which reports and records state, takes seconds to measure with matrices of the real size.
-from shoal.storage import machine_speed  # noqa: E402
+from shoal.storage import manifest  # noqa: E402
 
-machine_speed.SIZE = 64
+manifest.MATRIX_SIZE = 64
 
 # Tracing makes many objects that live on; collecting them as often as Python does by default takes a tenth of the time.
 gc.set_threshold(50_000, 20, 100)

@@ -41,7 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A report of a run, of a hostile one, and of a study."""
     folder = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.storage.machine_speed.product_rate", lambda: 1e9)
+        patch.setattr("shoal.storage.manifest.product_rate", lambda: 1e9)
         one = library.report(run(folder / "one", (1.0, 2.0, 4.0)), replays=False)
         bad = library.report(hostile(folder / "bad"), replays=False)
         return {"run": one, "bad": bad, "study": library.report(study(folder)[0], runs=folder, replays=False)}

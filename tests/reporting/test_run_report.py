@@ -32,7 +32,7 @@ SCORES = (1.0, 2.0, 4.0)
 @pytest.fixture(autouse=True)
 def rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's rate is not measured."""
-    monkeypatch.setattr("shoal.storage.machine_speed.product_rate", lambda: 123.4e9)
+    monkeypatch.setattr("shoal.storage.manifest.product_rate", lambda: 123.4e9)
 
 
 def report(folder: Path, **options: Any) -> Parsed:
@@ -98,7 +98,7 @@ def test_long_logs_are_thinned_and_many_seeds_are_left_out(tmp_path: Path) -> No
 def test_the_same_files_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run(tmp_path / "one", SCORES)
     first = library.report(folder).read_bytes()
-    monkeypatch.setattr("shoal.storage.machine_speed.product_rate", lambda: 99e9)  # the first rate is kept
+    monkeypatch.setattr("shoal.storage.manifest.product_rate", lambda: 99e9)  # the first rate is kept
     assert library.report(folder, out=tmp_path / "there" / "page.html").read_bytes() == first
     assert library.report(open_run(folder)).read_bytes() == first
 
@@ -303,7 +303,7 @@ def test_a_failing_report_does_not_fail_the_command(
     train.draw_pictures(opened)
     assert capsys.readouterr().out.splitlines()[-1] == "report        cannot be written: a fault of two lines"
     monkeypatch.undo()
-    monkeypatch.setattr("shoal.storage.machine_speed.product_rate", lambda: 1e9)
+    monkeypatch.setattr("shoal.storage.manifest.product_rate", lambda: 1e9)
     assert cli.main(["report", str(opened.folder), "--no-replays"]) == 0
     assert capsys.readouterr().out == f"{opened.folder / 'report.html'}\n"
 

@@ -14,9 +14,10 @@ import shoal
 from shoal.errors import CallbackError, InputError
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
-from shoal.training import ending, selection
+from shoal.training import ending
 from shoal.training.callbacks import Hooks, accepted
 from shoal.training.ending import Standing
+from shoal.training.evaluation import BEST_FOLDER
 from shoal.training.settings import Settings
 from support import trained
 
@@ -111,7 +112,7 @@ def bits(folder: Path, name: str = "checkpoints") -> list[bytes]:
 def assert_same(one: Path, other: Path) -> None:
     """Equal policies and logs, but for times."""
     assert bits(one, "policy") == bits(other, "policy")
-    assert bits(one, selection.FOLDER) == bits(other, selection.FOLDER)
+    assert bits(one, BEST_FOLDER) == bits(other, BEST_FOLDER)
     times = {"seconds", "steps_per_second", "greedy/seconds"}
     rows = [
         [{k: v for k, v in row.items() if k not in times} for row in log.read_log(folder)] for folder in (one, other)
@@ -181,7 +182,7 @@ def test_a_run_that_is_stopped_is_evaluated_and_has_finished(stopped: tuple[shoa
     assert noting.ended == ("finished", type(None), why, run.evaluation)
     assert log.read_log(run.folder)[-1]["update"] == 5 and "greedy/return" in log.read_log(run.folder)[-1]
     assert noting.updates("on_evaluation") == [3, 5]
-    for name in ("checkpoints", "policy", selection.FOLDER):
+    for name in ("checkpoints", "policy", BEST_FOLDER):
         assert Checkpoints(run.folder / name).latest() == 5
 
 
@@ -206,7 +207,7 @@ def test_a_callback_can_stop_a_run_at_every_update(method: str, update: int, tmp
     noting = Noting(**{method: lambda context: context.stop("now")})
     run = train(tmp_path / "run", noting)
     assert run.finished and run.last_step == update * PER_UPDATE and run.ended.endswith(": now")
-    assert noting.updates("on_evaluation") == [update] and Checkpoints(run.folder / selection.FOLDER).latest() == update
+    assert noting.updates("on_evaluation") == [update] and Checkpoints(run.folder / BEST_FOLDER).latest() == update
 
 
 def test_a_stop_at_the_last_step_counts_as_finished(tmp_path: Path) -> None:

@@ -15,8 +15,9 @@ from shoal import cli
 from shoal.errors import InputError
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
-from shoal.training import ending, selection, trainer
+from shoal.training import ending, trainer
 from shoal.training.ending import Standing
+from shoal.training.evaluation import BEST_FOLDER
 from shoal.training.settings import Settings
 from support import trained
 
@@ -86,7 +87,7 @@ def assert_ended(run: shoal.Run, update: int, score: float) -> None:
     """The run has ended at this update, because its seeds reached the score."""
     step = update * PER_UPDATE
     assert run.finished and run.last_step == step < FLAGS["steps"]
-    for name in ("checkpoints", "policy", selection.FOLDER):
+    for name in ("checkpoints", "policy", BEST_FOLDER):
         assert Checkpoints(run.folder / name).latest() == update
     told = json.loads((run.folder / "evaluation.json").read_text())
     assert told["step"] == step and told["episodes"] == 3
@@ -130,7 +131,7 @@ def test_a_higher_score_continues_it_as_if_it_had_not_ended(
     run = shoal.resume(folder, progress=False, stop_at=1e6)
     assert run.finished and not run.untouched and run.ended == ""
     assert bits(folder) == bits(reached.run.folder) and scores(folder) == scores(reached.run.folder)
-    assert bits(folder, selection.FOLDER) == bits(reached.run.folder, selection.FOLDER)
+    assert bits(folder, BEST_FOLDER) == bits(reached.run.folder, BEST_FOLDER)
 
 
 @pytest.mark.parametrize("at", ["before the checkpoint", "after it", "earlier"])
@@ -153,11 +154,11 @@ def test_killed_it_ends_at_the_same_update(
         patch.setattr(trainer, "CALL_SECONDS", 0.0)
         with pytest.raises(KeyboardInterrupt):
             shoal.train("mappo", "toys:busy", folder=folder, stop_at=reached.score, checkpoint_seconds=0.0, **FLAGS)
-    assert parts[-1] == (("checkpoints", reached.update) if at == "after it" else (selection.FOLDER, parts[-1][1]))
+    assert parts[-1] == (("checkpoints", reached.update) if at == "after it" else (BEST_FOLDER, parts[-1][1]))
     run = shoal.resume(folder, progress=False)
     assert run.finished and run.ended == stopped.ended
     assert bits(folder) == bits(stopped.folder) and scores(folder) == scores(stopped.folder)
-    assert bits(folder, selection.FOLDER) == bits(stopped.folder, selection.FOLDER)
+    assert bits(folder, BEST_FOLDER) == bits(stopped.folder, BEST_FOLDER)
     assert run.final_score == stopped.final_score
 
 
@@ -191,7 +192,7 @@ def test_a_run_without_time_left_is_evaluated_where_it_ends(tmp_path: Path) -> N
     run = shoal.train("mappo", "toys:busy", folder=tmp_path / "run", time_budget=1e-6, **FLAGS)
     assert list(scores(run.folder)) == [1] == [row["update"] for row in log.read_log(run.folder)]
     assert run.last_step == PER_UPDATE and run.ended.endswith(": 1e-6 s of training are used up")
-    assert Checkpoints(run.folder / selection.FOLDER).load_meta()["step"] == [PER_UPDATE] * 2
+    assert Checkpoints(run.folder / BEST_FOLDER).load_meta()["step"] == [PER_UPDATE] * 2
     more = shoal.resume(run.folder, progress=False, time_budget=1e6)
     assert more.finished and more.last_step == FLAGS["steps"] and more.ended == ""
     assert list(scores(run.folder)) == [1, *range(EVERY, UPDATES + 1, EVERY)]

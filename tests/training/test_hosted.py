@@ -27,7 +27,7 @@ from shoal.runs import api
 from shoal.runs import api as training
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
-from shoal.training import crossplay, evaluation, pretraining, selection
+from shoal.training import crossplay, evaluation, pretraining
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Learner
@@ -159,7 +159,7 @@ def test_every_rollout_waits_for_workers_as_long_as_training_does(
     key = jax.random.key(0)
     run = api.Run(tmp_path, "ippo", "counters:hosted", {}, settings, ippo.Config(), env)
     acting, learner = run._acting(), Learner(jnp.zeros(1), (), (), (), jnp.zeros(1, jnp.int32))
-    during = selection.selection_of(env, acting, settings, tmp_path, None, lambda: None)
+    during = evaluation.selection_of(env, acting, settings, tmp_path, None, lambda: None)
     assert during is not None
     for play in (
         lambda: evaluation.Evaluator(env, acting, 2, True, run._workers()).prepare(learner),

@@ -16,10 +16,8 @@ from shoal.game import HostEnvironment
 from shoal.runs import final_evaluation
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.log import read_log
-from shoal.training import selection
 from shoal.training.ending import Standing
-from shoal.training.evaluation import Evaluator, evaluation_of
-from shoal.training.selection import Selection
+from shoal.training.evaluation import BEST_FOLDER, Evaluator, Selection, evaluation_of
 from shoal.training.settings import Settings
 from support import trained
 
@@ -68,7 +66,7 @@ def test_training_is_not_changed(evaluated: shoal.Run, tmp_path: Path) -> None:
 
 
 def test_the_best_policy_of_each_seed_is_kept_and_judged_on_other_episodes(evaluated: shoal.Run) -> None:
-    rows, meta = greedy_rows(evaluated.folder), Checkpoints(evaluated.folder / selection.FOLDER).load_meta()
+    rows, meta = greedy_rows(evaluated.folder), Checkpoints(evaluated.folder / BEST_FOLDER).load_meta()
     scores = np.array(list(rows.values()))
     assert meta["score"] == scores.max(0).tolist()
     assert meta["step"] == [list(rows)[i] * PER_UPDATE for i in scores.argmax(0)]
@@ -78,7 +76,7 @@ def test_the_best_policy_of_each_seed_is_kept_and_judged_on_other_episodes(evalu
     assert (told["best"]["selected_with"], told["best"]["step"]) == (meta["score"], meta["step"])
     lines = [*str(evaluated.evaluate(3)).splitlines(), *(f"best policies {line}" for line in str(again).splitlines())]
     assert evaluated.final_score == told["text"] == "\n".join(lines)
-    for name, best in (("policy", False), (selection.FOLDER, True)):
+    for name, best in (("policy", False), (BEST_FOLDER, True)):
         loaded = shoal.load(evaluated.folder, seed=1, best=best)._learner.policy
         jax.tree.map(np.testing.assert_array_equal, loaded, jax.tree.map(lambda x: x[1], stored(evaluated, name)))
 
@@ -88,7 +86,7 @@ def test_an_interrupted_run_has_the_same_evaluations_and_the_same_best(evaluated
     shoal.train("mappo", "toys:busy", folder=tmp_path / "run", **{**EVALUATED, "steps": half})
     resumed = shoal.resume(tmp_path / "run", steps=UPDATES * PER_UPDATE, progress=False)
     assert greedy_rows(resumed.folder) == greedy_rows(evaluated.folder)
-    assert bits(resumed, selection.FOLDER) == bits(evaluated, selection.FOLDER)
+    assert bits(resumed, BEST_FOLDER) == bits(evaluated, BEST_FOLDER)
 
 
 class Noted(Evaluator):
@@ -150,8 +148,8 @@ def test_a_damaged_best_policy_does_not_lose_the_score_of_the_last(
     evaluated: shoal.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = trained.copied(evaluated.folder, tmp_path / "run")
-    for step in Checkpoints(copy / selection.FOLDER).steps():
-        trained.damage(copy / selection.FOLDER / str(step))
+    for step in Checkpoints(copy / BEST_FOLDER).steps():
+        trained.damage(copy / BEST_FOLDER / str(step))
     run = shoal.open_run(copy)
     final_evaluation.keep_evaluation(run, run.evaluate(3), 3, lambda: None)
     assert run.final_score == str(run.evaluation) and "damaged" in capsys.readouterr().err

@@ -18,7 +18,8 @@ from shoal import algorithms
 from shoal.options.flags import flags_of
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
-from shoal.training import program, selection
+from shoal.training import program
+from shoal.training.evaluation import BEST_FOLDER
 from shoal.training.program import Program
 from support import trained
 from support.selection import quick
@@ -101,7 +102,7 @@ def test_it_trains_resumes_and_acts(name: str, devices: int, tmp_path: Path, mon
     here, there = arrays(stopped, template), arrays(whole, template)
     assert [key for key in there if here[key] != there[key]] == [] and len(there) > 10
     if name == "mappo":
-        here, there = (Checkpoints(folder / selection.FOLDER).load_meta() for folder in (stopped, whole))
+        here, there = (Checkpoints(folder / BEST_FOLDER).load_meta() for folder in (stopped, whole))
         assert here == there and min(there["step"]) <= 4 * 24, "a best policy of before the stop"
 
     policies, spec = shoal.load(whole), toys.busy().spec

@@ -11,10 +11,10 @@ import numpy as np
 from shoal.errors import InputError, shortened
 from shoal.security import reading
 from shoal.storage import manifest
+from shoal.storage.log import or_none
 from shoal.storage.tensorboard import scalars
 from shoal.system.files import dumps, to_json, write_text
 from shoal.training.callbacks import Callback, Context, Metrics
-from shoal.training.metric_sums import or_none
 
 MAX_ID_BYTES = reading.MIB
 """Largest size in bytes of the file with the id."""

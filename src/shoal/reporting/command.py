@@ -20,7 +20,7 @@ from shoal.runs.open import open_run
 from shoal.runs.run import Run
 from shoal.security import reading
 from shoal.storage import manifest
-from shoal.storage.machine_speed import rate_of
+from shoal.storage.manifest import rate_of
 from shoal.studies.compare import compare
 from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT

@@ -28,7 +28,7 @@ from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.manifest import identity
 from shoal.training import checks, feed, pretraining, sharding
 from shoal.training.crossplay import first_side, past_sides
-from shoal.training.selection import FOLDER
+from shoal.training.evaluation import BEST_FOLDER
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import described_run
 from shoal.types import Algorithm, AnyEnvironment, Decision, Environment, EnvSpec, PyTree, Scale
@@ -362,7 +362,7 @@ def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any
     """
     keys = jax.random.split(jax.random.key(0), seeds)
     template = jax.eval_shape(jax.vmap(algorithm.init), keys).policy
-    where = folder / (FOLDER if best else "policy")
+    where = folder / (BEST_FOLDER if best else "policy")
     if not where.exists():
         raise CheckpointError(
             f"{folder} has no best policy; train with --eval-every to keep it."

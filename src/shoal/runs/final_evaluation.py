@@ -15,8 +15,8 @@ from shoal.storage.log import LOG_FILE as ROWS
 from shoal.storage.log import Log
 from shoal.system import notices
 from shoal.system.files import dumps, write_text
-from shoal.training import ending, selection
-from shoal.training.evaluation import Evaluation, evaluation_of
+from shoal.training import ending
+from shoal.training.evaluation import BEST_FOLDER, Evaluation, evaluation_of
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Learner
@@ -53,7 +53,7 @@ def keep_evaluation(run: Run, found: Evaluation, episodes: int, guard: Callable[
         guard: raises if the folder is no longer the run's.
     """
     best = None
-    if (run.folder / selection.FOLDER).is_dir():
+    if (run.folder / BEST_FOLDER).is_dir():
         try:  # other episodes than those that selected these policies, whose scores are biased upwards
             best = run.evaluate(episodes, seed=1, best=True)
         except CheckpointError as error:
@@ -141,7 +141,7 @@ def write_evaluation(
     if ended:
         entries["ended"] = ended
     if best is not None:
-        meta = Checkpoints(folder / selection.FOLDER).load_meta()
+        meta = Checkpoints(folder / BEST_FOLDER).load_meta()
         entries["best"] = best.as_json() | {"step": meta["step"], "selected_with": meta["score"]}
         entries["text"] += "\n" + "\n".join(f"best policies {line}" for line in str(best).split("\n"))
     write_text(folder / EVALUATION_FILE, dumps(last.as_json() | entries, "evaluation", indent=1) + "\n")

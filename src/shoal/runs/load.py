@@ -14,7 +14,7 @@ from shoal.runs.build import acting_algorithm, opponents_of, saved_policy
 from shoal.sides.opponents import PAST
 from shoal.storage.checkpoint import Checkpoints, restore_part
 from shoal.storage.manifest import identity
-from shoal.training.selection import learner_of
+from shoal.training.evaluation import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import described_run
 from shoal.types import Algorithm, Learner

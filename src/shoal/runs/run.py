@@ -31,8 +31,7 @@ from shoal.storage.manifest import identity
 from shoal.system.files import written_to
 from shoal.training import ending, evaluation
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw_episodes, record_episodes
-from shoal.training.evaluation import Evaluation
-from shoal.training.selection import learner_of
+from shoal.training.evaluation import Evaluation, learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import Described, check_same_spec
 from shoal.types import Algorithm, AnyEnvironment, Decision, EnvSpec, Learner

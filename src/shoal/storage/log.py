@@ -12,10 +12,13 @@ used.
 
 import bisect
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from shoal.errors import InputError
 from shoal.statistics.scores import MAX_FLOAT32
@@ -299,3 +302,8 @@ def read_log(folder: Path, warn: Warn = notices.warn) -> list[dict[str, Any]]:
     if damage := found.damage(f"{LOG_FILE} of {folder.resolve().name!r}"):
         warn(damage)
     return [row.values for row in found.rows]
+
+
+def or_none(values: np.ndarray) -> list[float | None]:
+    """The values as a row has them: None where one is not finite."""
+    return [float(x) if math.isfinite(x) else None for x in values]

@@ -12,14 +12,13 @@ from shoal.runs import api, behaviour
 from shoal.runs.run import Run
 from shoal.storage import log, manifest
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.machine_speed import product_rate
+from shoal.storage.manifest import product_rate
 from shoal.studies.entries import Value
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, rounded_numbers
 from shoal.studies.user_modules import module_digests
 from shoal.system import notices
-from shoal.training import selection
-from shoal.training.evaluation import Evaluation
+from shoal.training.evaluation import BEST_FOLDER, Evaluation
 
 POINTS = 50
 """Largest number of points of a learning curve in a record."""
@@ -96,7 +95,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
     evaluation = {"episodes": protocol.episodes, "greedy": protocol.greedy, "seed": protocol.seed}
     evaluation |= {"step": run.last_step} | _episodes(found)
     if best is not None:
-        evaluation["best"] = _episodes(best) | {"step": Checkpoints(run.folder / selection.FOLDER).load_meta()["step"]}
+        evaluation["best"] = _episodes(best) | {"step": Checkpoints(run.folder / BEST_FOLDER).load_meta()["step"]}
     return Record(
         study=cell.study,
         cell={axis: listed(value) for axis, value in cell.values.items()},

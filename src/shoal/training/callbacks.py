@@ -14,11 +14,10 @@ import numpy as np
 
 from shoal.deploy import Policies
 from shoal.errors import CallbackError, InputError, shortened
+from shoal.storage.log import or_none
 from shoal.system import notices
 from shoal.training import ending
-from shoal.training.evaluation import Evaluation, Evaluator
-from shoal.training.metric_sums import or_none
-from shoal.training.selection import learner_of
+from shoal.training.evaluation import Evaluation, Evaluator, learner_of
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, EnvSpec, Learner, PyTree, Seconds
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from shoal.errors import CallbackError, CheckpointError, GameError, InputError, NonFiniteError
 from shoal.game import HostEnvironment
+from shoal.spec import EnvSpec
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.log import LOG_FILE, Log, read_log
-from shoal.training import checks, ending, hosted, metric_sums, selection
+from shoal.storage.log import LOG_FILE, Log, or_none, read_log
+from shoal.training import checks, ending, evaluation, hosted
 from shoal.training.callbacks import Hooks
 from shoal.training.ending import Standing
 from shoal.training.program import Program, TrainState, compile_program, placed_state
@@ -22,7 +23,7 @@ from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
 from shoal.training.stopping import Stop, Stopped, ready
-from shoal.types import Algorithm, AnyEnvironment, Learner, Seconds
+from shoal.types import Algorithm, AnyEnvironment, EpisodeStats, Learner, Seconds
 
 # When checkpoints are saved during training.
 
@@ -102,7 +103,7 @@ class Trainer:
         self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep, run, guard)
         self.policies = Checkpoints(folder / "policy", 2, run, guard)
         self.log = Log(folder, settings.tensorboard, self.progress.warn, guard)
-        self.selection = selection.selection_of(env, algorithm, settings, folder, run, guard)
+        self.selection = evaluation.selection_of(env, algorithm, settings, folder, run, guard)
         self.state: TrainState | None = None
         self.at, self.hooks, self._saved = Standing(0), Hooks(), -1
         self._row: dict[str, Any] = {}
@@ -251,14 +252,14 @@ class Trainer:
         """Add the metrics of n updates to the current row; write the row when it is complete."""
         metrics, stats = results
         check_metrics(metrics, self.update, self.settings.seed, self._saved)
-        columns, start, written = {**metrics, **metric_sums.sums_of(stats)}, 0, {}
+        columns, start, written = {**metrics, **sums_of(stats)}, 0, {}
         while start < n:  # a call may fill several rows, or a part of one
             stop = min(n, start + max(1, self.per_row - self._row.get("count", 0)))
             share = spent * (stop - start) / n
-            self._row = metric_sums.add_updates(self._row, columns, start, stop, share)
+            self._row = add_updates(self._row, columns, start, stop, share)
             self.at = self.at._replace(update=self.update + stop - start, seconds=self.at.seconds + share)
             start = stop
-            written = metric_sums.log_row(self._row, self.env.spec, self.settings, self.update, self.at.seconds)
+            written = log_row(self._row, self.env.spec, self.settings, self.update, self.at.seconds)
             last = start == n and (ending.spent(self.settings, self.at) or bool(self.hooks.reason))
             evaluated = self._evaluate(last) if start == n else {}
             if evaluated or self._row["count"] >= self.per_row or last:
@@ -267,7 +268,7 @@ class Trainer:
                     self.at = self.at._replace(stopped=self.hooks.reason)
                 self.log.write(row)
                 self._row = {}
-        score, known = metric_sums.shown(written, self.env.spec)
+        score, known = row_means(written, self.env.spec)
         speed = n * self.settings.steps_per_update * self.settings.seeds / max(spent, 1e-9)
         self.progress.update(self.step, score, speed, known, ending.seconds_left(self.settings, self.at))
 
@@ -347,3 +348,77 @@ def _refuse(name: str, seed: int, value: Any, update: int, saved: int) -> NoRetu
         f"{name} of seed {seed} is {value} after update {update}; the checkpoint after update {saved} is kept. Try a "
         f"lower learning rate or gradient clipping."
     )
+
+
+# Sums of metrics over the updates of one row of the log, and their means when the row is complete.
+
+
+Sums = dict[str, Any]
+"""Sums over the updates of the current row, as JSON values; with the ``count`` of updates and the seconds ``spent``."""
+
+_EPISODES = ("episodes", "returns", "lengths", "metrics", "known")
+_NO_METRICS = (*_EPISODES, "count", "spent")
+
+
+def sums_of(stats: EpisodeStats) -> dict[str, np.ndarray]:
+    """The columns that are sums over episodes; leaves [n, S, ...]."""
+    return {name: value for name, value in stats._asdict().items() if not isinstance(value, tuple)}
+
+
+def add_updates(row: Sums, columns: dict[str, np.ndarray], start: int, stop: int, spent: float) -> Sums:
+    """``row`` plus updates ``start`` to ``stop`` of ``columns`` [n, S, ...]."""
+    sums: Sums = {name: _add(row.get(name), values[start:stop]) for name, values in columns.items()}
+    return sums | {"count": row.get("count", 0) + stop - start, "spent": row.get("spent", 0.0) + spent}
+
+
+def log_row(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: float) -> dict[str, Any]:
+    """The log row with means; None for a seed in which no episode ended, or in which a metric is unknown.
+
+    Args:
+        row: the sums.
+        spec: the environment's.
+        settings: the run's.
+        update: updates so far.
+        elapsed: seconds of training so far.
+    """
+    count, steps = row["count"], settings.steps_per_update
+    episodes = np.asarray(row["episodes"])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        returns = np.asarray(row["returns"]) / episodes[:, None]
+        lengths = np.asarray(row["lengths"]) / episodes
+        metrics = np.asarray(row["metrics"]) / np.asarray(row["known"]) if "metrics" in row else None
+    named = {} if metrics is None else {name: or_none(metrics[:, i]) for i, name in enumerate(spec.metrics)}
+    return {
+        "step": update * steps,
+        "update": update,
+        "seconds": round(elapsed, 3),
+        "steps_per_second": round(count * steps * settings.seeds / max(row["spent"], 1e-9), 1),
+        "return": or_none(spec.scores(returns)),
+        **named,
+        **{f"return/{name}": or_none(returns[:, i]) for i, name in enumerate(spec.agents)},
+        "episode_length": or_none(lengths),
+        **{_column(name, spec): [x / count for x in row[name]] for name in row if name not in _NO_METRICS},
+    }
+
+
+def _column(name: str, spec: EnvSpec) -> str:
+    """The log's column of an update's metric; a name that the environment's metrics also have gets a prefix."""
+    return f"update/{name}" if name in spec.metrics else name
+
+
+def _add(before: list | None, values: np.ndarray) -> list:
+    """``before`` plus ``values`` [n, ...] in order, so that the sum does not depend on how calls divide a row."""
+    parts = values if before is None else np.concatenate([np.asarray(before)[None], values])
+    return np.add.accumulate(parts)[-1].tolist()
+
+
+def row_means(row: Mapping[str, Any], spec: EnvSpec) -> tuple[float | None, dict[str, float]]:
+    """(return, the environment's known metrics) of a log row, each a mean over the seeds that have a value."""
+    means = {name: _mean(row[name]) for name in ("return", *spec.metrics) if name in row}
+    score = means.pop("return")
+    return score, {name: mean for name, mean in means.items() if mean is not None}
+
+
+def _mean(seeds: list[float | None]) -> float | None:
+    values = [x for x in seeds if x is not None]
+    return sum(values) / len(values) if values else None

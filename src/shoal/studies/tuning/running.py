@@ -10,7 +10,7 @@ from shoal.config import config_files
 from shoal.errors import CheckpointError, GameError, InputError, NonFiniteError
 from shoal.options.flags import flags_of
 from shoal.storage import manifest
-from shoal.storage.machine_speed import product_rate
+from shoal.storage.manifest import product_rate
 from shoal.studies.combinations import matches
 from shoal.studies.entries import label
 from shoal.studies.execution import listed
