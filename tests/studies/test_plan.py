@@ -8,7 +8,7 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.studies.combinations import combinations, selected
-from shoal.studies.entries import same
+from shoal.studies.keys import same
 from shoal.studies.plan import Cell, plan
 from shoal.studies.study_file import read_study, shipped, study_path
 from support.small_studies import GRID, cells_of, write_study_file

@@ -11,7 +11,7 @@ from shoal.errors import InputError
 from shoal.plots.texts import estimate_text, markdown_table, markdown_text, number_text
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of
-from shoal.studies.entries import label
+from shoal.studies.keys import label
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK, stale_records, stale_sentences

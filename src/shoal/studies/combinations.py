@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.errors import InputError, unknown
-from shoal.studies.entries import key, label, labels, same
+from shoal.studies.keys import key, label, labels, same
 from shoal.studies.study_file import StudyFile, Table
 
 MAX_COMBINATIONS = 10_000

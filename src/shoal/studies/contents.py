@@ -13,7 +13,7 @@ from shoal.options.flags import flags_of
 from shoal.plots.texts import duration_text, estimate_text, number_text
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of, matches
-from shoal.studies.entries import label
+from shoal.studies.keys import label
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK, stale_records, stale_sentences

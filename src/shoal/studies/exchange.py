@@ -7,7 +7,7 @@ import numpy as np
 
 from shoal.statistics.marl_eval import Evaluation, Run
 from shoal.studies.combinations import axes_of
-from shoal.studies.entries import label
+from shoal.studies.keys import label
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 

@@ -13,7 +13,7 @@ from shoal.runs.run import Run
 from shoal.storage import log, manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.manifest import product_rate
-from shoal.studies.entries import Value
+from shoal.studies.keys import Value
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, rounded_numbers
 from shoal.studies.user_modules import module_digests

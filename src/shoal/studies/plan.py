@@ -17,7 +17,7 @@ from shoal.environments.names import check_name
 from shoal.errors import InputError, unknown
 from shoal.options.flags import check_names, flags_of, options_from_json, override
 from shoal.studies.combinations import Combination, combinations
-from shoal.studies.entries import label, labels
+from shoal.studies.keys import label, labels
 from shoal.studies.study_file import Protocol, StudyFile
 from shoal.studies.summaries import ALONE, STATISTICS
 from shoal.system.files import to_json

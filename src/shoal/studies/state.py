@@ -18,7 +18,7 @@ from shoal.plots.texts import duration_text
 from shoal.runs import behaviour
 from shoal.storage import manifest
 from shoal.studies.archive import find, stored
-from shoal.studies.entries import key
+from shoal.studies.keys import key
 from shoal.studies.plan import Cell, existing_path
 from shoal.studies.record import Record, opened_record, readable_records
 from shoal.studies.study_file import StudyFile, home

@@ -11,7 +11,7 @@ from shoal.environments.names import path_words
 from shoal.errors import InputError, unknown
 from shoal.plots.charts import Vertical
 from shoal.security import reading
-from shoal.studies.entries import Entries, key
+from shoal.studies.keys import Keys, key
 from shoal.studies.tuning.file import Tuning, tuning
 from shoal.system.shipped import installed, studies
 
@@ -103,7 +103,7 @@ class Reference:
     source: str
 
 
-def parsed_table(number: int, part: Entries) -> Table:
+def parsed_table(number: int, part: Keys) -> Table:
     """Read one of ``[[tables]]``."""
     rows, columns, common = part.texts("rows"), part.texts("columns"), _common_keys(part)
     baseline = part.table("baseline").flags()
@@ -111,7 +111,7 @@ def parsed_table(number: int, part: Entries) -> Table:
     return Table(number=number, rows=rows, columns=columns, baseline=baseline, **common)
 
 
-def parsed_figure(number: int, part: Entries) -> Figure:
+def parsed_figure(number: int, part: Keys) -> Figure:
     """Read one of ``[[figures]]``, whose rows are called ``lines`` and whose columns ``panels``."""
     lines, panels, common = part.texts("lines"), part.texts("panels"), _common_keys(part)
     kind = _among(part, "kind", get_args(Kind), "curves")
@@ -127,14 +127,14 @@ def parsed_figure(number: int, part: Entries) -> Figure:
     return Figure(number=number, rows=lines, columns=panels, **given, **common)
 
 
-def parsed_primary(part: Entries) -> Primary:
+def parsed_primary(part: Keys) -> Primary:
     """Read ``[primary]``."""
     found = Primary(part.text("metric"), part.text("statistic", Primary.statistic))
     part.end(("metric", "statistic"))
     return found
 
 
-def parsed_level(number: int, part: Entries) -> Level:
+def parsed_level(number: int, part: Keys) -> Level:
     """Read one of ``[[scales]]``."""
     source, worst, best = part.text("source"), part.number("worst"), part.number("best")
     assert worst is not None and best is not None
@@ -143,7 +143,7 @@ def parsed_level(number: int, part: Entries) -> Level:
     return Level(number, part.flags(), worst, best, source)
 
 
-def parsed_reference(number: int, part: Entries) -> Reference:
+def parsed_reference(number: int, part: Keys) -> Reference:
     """Read one of ``[[references]]``."""
     source, metric, value = part.text("source"), part.text("metric", "score"), part.number("value")
     low, high = part.number("low", None), part.number("high", None)
@@ -157,7 +157,7 @@ def parsed_reference(number: int, part: Entries) -> Reference:
     return Reference(number, part.flags(), metric, value, low, high, source)
 
 
-def _common_keys(part: Entries) -> dict[str, Any]:
+def _common_keys(part: Keys) -> dict[str, Any]:
     return {
         "title": part.text("title", ""),
         "over": part.texts("over") or (),
@@ -168,7 +168,7 @@ def _common_keys(part: Entries) -> dict[str, Any]:
     }
 
 
-def _among(part: Entries, key: str, known: tuple[str, ...], default: str | None) -> str | None:
+def _among(part: Keys, key: str, known: tuple[str, ...], default: str | None) -> str | None:
     found = part.text(key, "") or default
     if found is not default and found not in known:
         part.refuse(key, f"must be one of {', '.join(known)}, not {found!r}.")
@@ -307,7 +307,7 @@ def read_study(path: Path) -> StudyFile:
     """
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", path.stem):
         raise InputError(f"{path}: the name of a study file may contain only letters, digits and _ . -.")
-    whole = Entries(path, "", reading.read_toml(path, "study file", MAX_FILE_BYTES))
+    whole = Keys(path, "", reading.read_toml(path, "study file", MAX_FILE_BYTES))
     title, question = whole.text("title"), whole.text("question")
     defaults, grid = whole.table("defaults").flags(), _grid(whole.table("grid"))
     variants = _variants(whole.tables("variants"))
@@ -339,7 +339,7 @@ def read_study(path: Path) -> StudyFile:
     )
 
 
-def _grid(part: Entries) -> dict[str, tuple]:
+def _grid(part: Keys) -> dict[str, tuple]:
     grid = part.flags()
     for axis, values in grid.items():
         if not isinstance(values, tuple):
@@ -354,7 +354,7 @@ def _grid(part: Entries) -> dict[str, tuple]:
     return grid
 
 
-def _variants(parts: list[Entries]) -> dict[str, dict[str, Any]]:
+def _variants(parts: list[Keys]) -> dict[str, dict[str, Any]]:
     variants: dict[str, dict[str, Any]] = {}
     for part in parts:
         name = part.text("name")
@@ -364,7 +364,7 @@ def _variants(parts: list[Entries]) -> dict[str, dict[str, Any]]:
     return variants
 
 
-def _protocol(part: Entries) -> Protocol:
+def _protocol(part: Keys) -> Protocol:
     episodes = part.count("episodes", Protocol.episodes, 1, 1_000_000)
     greedy = part.take("greedy", "true or false", (bool,), Protocol.greedy)
     seed = part.count("seed", Protocol.seed, 0, LARGEST_INT)
@@ -372,7 +372,7 @@ def _protocol(part: Entries) -> Protocol:
     return Protocol(episodes, greedy, seed)
 
 
-def _curves(part: Entries) -> tuple[str, ...]:
+def _curves(part: Keys) -> tuple[str, ...]:
     metrics = part.texts("metrics") or ()
     part.end(("metrics",))
     return metrics

@@ -9,7 +9,7 @@ import numpy as np
 from shoal.plots.texts import estimate_text
 from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.combinations import axes_of, axes_of_table, matches
-from shoal.studies.entries import key, label
+from shoal.studies.keys import key, label
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK

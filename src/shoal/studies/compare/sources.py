@@ -18,8 +18,8 @@ from shoal.errors import InputError, shortened, unknown
 from shoal.plots.curves import series
 from shoal.storage import folders, log, manifest
 from shoal.studies import archive, record
-from shoal.studies.entries import label
 from shoal.studies.exchange import options_text
+from shoal.studies.keys import label
 from shoal.system.files import to_json
 from shoal.training.settings import CHANGEABLE
 

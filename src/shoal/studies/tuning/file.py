@@ -13,7 +13,7 @@ from scipy import stats
 
 from shoal.bounds import LARGEST_INT
 from shoal.errors import InputError, unknown
-from shoal.studies.entries import Entries, key
+from shoal.studies.keys import Keys, key
 
 Scores = Sequence[Sequence[float] | None]
 """Of one trial at one rung, in every environment: the score of each seed, or None if it diverged there."""
@@ -141,7 +141,7 @@ class Tuning:
         return cost(rungs) * self.seeds * environments * self.rounds
 
 
-def tuning(part: Entries) -> Tuning:
+def tuning(part: Keys) -> Tuning:
     """Read ``[tuning]``.
 
     Raises:
@@ -190,7 +190,7 @@ def tuning(part: Entries) -> Tuning:
     return found
 
 
-def _tables(part: Entries) -> tuple[Ranges, ...]:
+def _tables(part: Keys) -> tuple[Ranges, ...]:
     found = part.left.get("ranges")
     if found is None:
         part.refuse("ranges", "is missing; set the values to try, for example gamma = { low = 0.9, high = 0.99 }.")
@@ -201,7 +201,7 @@ def _tables(part: Entries) -> tuple[Ranges, ...]:
     return tuple(_ranges(title, one) for title, one in tables)
 
 
-def _ranges(title: str, part: Entries) -> Ranges:
+def _ranges(title: str, part: Keys) -> Ranges:
     title = title.replace("[[ranges]]", "[[tuning.ranges]]").replace("[tuning] ranges", "[tuning.ranges]")
     part.title = title
     where = part.table("where").flags()
@@ -214,10 +214,10 @@ def _ranges(title: str, part: Entries) -> Ranges:
     return Ranges(title, where, ranges)
 
 
-def _range(part: Entries) -> Range:
+def _range(part: Keys) -> Range:
     values = part.take("values", "a list of values", (list,), None)
     if values is not None:
-        choices = Entries(part.file, part.title, {"values": values}).flags()["values"]
+        choices = Keys(part.file, part.title, {"values": values}).flags()["values"]
         if not choices:
             part.refuse("values", "is an empty list.")
         if len({key(one) for one in choices}) < len(choices):

@@ -13,7 +13,7 @@ from shoal import algorithms
 from shoal.errors import InputError, unknown
 from shoal.options.flags import check_names, flags_of, override
 from shoal.studies.combinations import Combination, axes_of, check_values, combinations, matches
-from shoal.studies.entries import key, label
+from shoal.studies.keys import key, label
 from shoal.studies.plan import Cell, cell_of, checked_flag, is_tuned, plan
 from shoal.studies.study_file import StudyFile
 from shoal.studies.tuning import file

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.plots.texts import duration_text, markdown_table, markdown_text, number_text
-from shoal.studies.entries import label
+from shoal.studies.keys import label
 from shoal.studies.study_file import StudyFile, command_in_folder, link_text
 from shoal.studies.tuning.methods import Method, methods
 from shoal.studies.tuning.record import TuningRecord, mean_score, tuning_records

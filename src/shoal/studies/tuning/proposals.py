@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError
-from shoal.studies.entries import label
+from shoal.studies.keys import label
 from shoal.studies.tuning.file import Range, Scores, ranked
 from shoal.studies.tuning.methods import Method
 from shoal.system import extras

@@ -12,8 +12,8 @@ from shoal.options.flags import flags_of
 from shoal.storage import manifest
 from shoal.storage.manifest import product_rate
 from shoal.studies.combinations import matches
-from shoal.studies.entries import label
 from shoal.studies.execution import listed
+from shoal.studies.keys import label
 from shoal.studies.record import rounded_numbers
 from shoal.studies.running import OUT, reason_of
 from shoal.studies.state import records_folder

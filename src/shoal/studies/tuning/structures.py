@@ -24,7 +24,7 @@ from shoal.options.flags import flags_of, override
 from shoal.rollouts import fused
 from shoal.runs.build import Built, build, wrapped_environment
 from shoal.storage.checkpoint import Checkpoints
-from shoal.studies.entries import key, label
+from shoal.studies.keys import key, label
 from shoal.studies.plan import Cell
 from shoal.studies.record import rounded_numbers
 from shoal.studies.tuning.file import Rung

@@ -11,7 +11,7 @@ Value = bool | int | float | str | tuple
 """A flag's value: a scalar, or a tuple of values."""
 
 
-class Entries:
+class Keys:
     """One table of a study file. Keys are taken one by one; keys that are not taken are unknown."""
 
     def __init__(self, file: Path, title: str, found: Any):
@@ -86,17 +86,17 @@ class Entries:
             self.refuse(key, f"must be the name of an axis, or a list of them, not {shortened(value)}.")
         return tuple(found)
 
-    def table(self, key: str) -> "Entries":
+    def table(self, key: str) -> "Keys":
         """Take an inner table; an empty one if the key is missing."""
         title = f"[{key}]" if not self.title else self.name(key)
-        return Entries(self.file, title, self.left.pop(key, {}))
+        return Keys(self.file, title, self.left.pop(key, {}))
 
-    def tables(self, key: str) -> list["Entries"]:
+    def tables(self, key: str) -> list["Keys"]:
         """Take a list of tables, ``[[key]]``; an empty one if the key is missing."""
         found = self.left.pop(key, [])
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
             self.refuse(key, f"must be tables that each start with [[{key}]], not {shortened(found)}.")
-        return [Entries(self.file, f"[[{key}]] {i}", one) for i, one in enumerate(found, 1)]
+        return [Keys(self.file, f"[[{key}]] {i}", one) for i, one in enumerate(found, 1)]
 
     def flags(self) -> dict[str, Any]:
         """Take all remaining keys as flags. The table ``env`` gives the options ``env.NAME``; lists become tuples.
