@@ -46,7 +46,7 @@ test-install: build
 	$(PYTHON) -m venv --clear $(VENV)-install
 	$(VENV)-install/bin/python -m pip install --quiet dist/shoal_marl-*.whl
 	cp tests/smoke.py tests/installed.py $(VENV)-install
-	cd $(VENV)-install && bin/python -P smoke.py && bin/python -P installed.py
+	cd $(VENV)-install && bin/python -P smoke.py mappo && bin/python -P installed.py
 
 # The same in place, with the lowest versions of all dependencies that pyproject.toml allows.
 test-floor: $(VENV)-floor/.made

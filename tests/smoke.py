@@ -1,13 +1,15 @@
 """What has to work with all supported versions: train, save, resume exactly, evaluate, draw, load and act.
 
 ``make test-floor`` runs this file with the lowest versions that ``pyproject.toml`` allows, and ``make test-install``
-with the built package, outside the checkout and with today's versions. The tests' own requirements are installed in
-neither. Warnings that Shoal's own code causes are errors.
+with the built package and MAPPO alone, outside the checkout and with today's versions. The tests' own requirements are
+installed in neither. Warnings that Shoal's own code causes are errors.
 """
 
 import importlib.metadata
+import sys
 import tempfile
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +42,13 @@ def whole_and_resumed(folder: Path, algorithm: str) -> tuple[shoal.Run, shoal.Ru
     return whole, shoal.resume(folder / "resumed", steps=400, progress=False)
 
 
-def main() -> None:
+def main(algorithms: Sequence[str]) -> None:
     """Raise an AssertionError for what does not hold; print the versions and what was run."""
     warnings.filterwarnings("error", module=r"shoal(\.|$)")
     names = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "matplotlib")
     print(", ".join(f"{name} {importlib.metadata.version(name)}" for name in names))
     with tempfile.TemporaryDirectory() as temporary:
-        for algorithm in RUNS:
+        for algorithm in algorithms:
             whole, resumed = whole_and_resumed(Path(temporary) / algorithm, algorithm)
             assert resumed.last_step == whole.last_step == 400
             teams = [shoal.load(run.folder) for run in (whole, resumed)]
@@ -60,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or [*RUNS])

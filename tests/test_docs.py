@@ -9,7 +9,12 @@ import jax
 import pytest
 
 import shoal
+from shoal.export import files as export
+from shoal.export import onnx
 from shoal.networks.body import build_body
+from shoal.storage import manifest
+from shoal.studies import record
+from shoal.studies.tuning import record as tuning
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -103,6 +108,15 @@ def test_links_lead_somewhere(page: Path) -> None:
         if anchor and target.suffix == ".md":
             lines = target.read_text(encoding="utf-8").splitlines()
             assert anchor in {heading(line) for line in lines if line.startswith("#")}, link
+
+
+def test_the_table_of_formats_has_those_that_are_written() -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    assert f"| file | format of {shoal.__version__} |" in page
+    assert page.count(f"| {manifest.RUN_FORMAT} (`run.json`) |") == 2
+    assert f"| records of studies | {record.RECORD_FORMAT} |" in page
+    assert f"| records of searches (`shoal tune`) | {tuning.TUNING_FORMAT} |" in page
+    assert f"| exported policies | {export.VERSION} (" in page and f"operators (version {onnx.OPSET})" in page
 
 
 def test_the_citation_has_the_version_of_the_package() -> None:

@@ -1,5 +1,6 @@
 """The static checks catch what they are for, and type checkers of users see Shoal's annotations."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.selection import fitting
 
@@ -105,6 +107,19 @@ def test_the_wheel_has_annotations_pages_and_studies(tmp_path: Path) -> None:
             f"{place}/{path.relative_to(ROOT / folder)}" for path in sources if path.is_relative_to(ROOT / folder)
         }
         assert {name for name in names if name.startswith(f"{place}/")} == expected
+
+
+def test_a_release_is_tested_and_needs_no_token() -> None:
+    """The job that may ask for the index's trust publishes what the other has tested, and does nothing else."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+    for text in texts.values():
+        assert "secrets." not in text and "password" not in text
+        assert all(re.fullmatch(r"v\d+|release/v\d+", version) for version in re.findall(r"uses: [\w/-]+@(\S+)", text))
+    jobs = yaml.safe_load(texts["release.yml"])["jobs"]
+    assert {"run": "make test-install"} in jobs["build"]["steps"] and "permissions" not in jobs["build"]
+    assert jobs["publish"]["needs"] == "build" and jobs["publish"]["permissions"] == {"id-token": "write"}
+    actions = [step["uses"].partition("@")[0] for step in jobs["publish"]["steps"]]
+    assert actions == ["actions/download-artifact", "pypa/gh-action-pypi-publish"]
 
 
 def test_lines_of_slow_tests_mark_no_others() -> None:
