@@ -429,6 +429,7 @@ ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
     ],
     "ippo": [
         ("mamujoco/*", {name: value for name, value in _BODY.items() if name != "critic_input"}),
+        ("gymnasium:LunarLander*", _LANDER),
         ("pettingzoo:*cooperative_pong*", _PONG_IPPO),
         ("grid/pursuit", _PURSUIT),
         ("pettingzoo:*pursuit*", _PURSUIT),
