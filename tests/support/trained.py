@@ -206,7 +206,7 @@ def one_program() -> Iterator[None]:
 
 def _key(trainer: Trainer, remake: Any) -> str | None:
     """All that a program is made of; None where it cannot be told."""
-    given = getattr(remake, "keywords", {})  # remake: shoal.runs.build.made of all its arguments
+    given = getattr(remake, "keywords", {})  # remake: shoal.runs.build.make_algorithm with all its arguments
     if isinstance(trainer.env, HostEnvironment) or "scale" not in given or given["opponents"]:
         return None
     settings = {name: value for name, value in vars(trainer.settings).items() if name not in UNCOMPILED}
