@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,36 +17,11 @@ from shoal.checking import check
 from shoal.cli import train as cli_train
 from shoal.environments.names import commands_with
 from shoal.errors import InputError
-from shoal.game import HostEnvironment
 from shoal.runs.run import Run
 from shoal.training.settings import Settings
+from unbuilt import typed
 
 asked: list[tuple[str, Any, dict[str, Any]]] = []
-
-
-def typed(
-    *,
-    number: int = 1,
-    rate: float = 0.5,
-    text: str = "a",
-    on: bool = False,
-    off: bool = True,
-    perhaps: bool | None = None,
-    size: tuple[int, ...] = (3,),
-    pair: tuple[float, float] = (0.0, 1.0),
-    words: tuple[str, ...] = (),
-    limit: int | None = 5,
-    title: str | None = None,
-    mode: Literal["fast", "slow"] | None = None,
-    folder: Path | None = None,
-    anything=None,
-    guessed=2,
-) -> HostEnvironment:
-    raise AssertionError("never built")
-
-
-def flexible(**options: Any) -> HostEnvironment:
-    raise AssertionError("never built")
 
 
 DEFAULTS: dict[str, Any] = {**(typed.__kwdefaults__ or {}), "shared_reward": None, "score": None}
@@ -112,10 +87,10 @@ VALUES = [
 
 @pytest.mark.parametrize(("option", "value"), VALUES)
 def test_an_option_is_read_back_from_the_command_line(option: str, value: Any) -> None:
-    train, check = commands_with("test_commands:typed", {option: value})
+    train, check = commands_with("unbuilt:typed", {option: value})
     assert train.startswith("shoal train ") and check == train.replace("train mappo", "check")
     algorithm, environment, env = pasted(train)
-    assert (algorithm, environment) == ("mappo", "test_commands:typed")
+    assert (algorithm, environment) == ("mappo", "unbuilt:typed")
     found = (DEFAULTS | env)[option]
     assert (found == value and isinstance(found, type(value))) or (isinstance(value, int) and found == float(value))
 
@@ -133,7 +108,7 @@ FREE = {
 
 
 def test_options_of_a_flexible_factory_are_read_back() -> None:
-    assert pasted(commands_with("test_commands:flexible", FREE)[0]) == ("mappo", "test_commands:flexible", FREE)
+    assert pasted(commands_with("unbuilt:flexible", FREE)[0]) == ("mappo", "unbuilt:flexible", FREE)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +126,14 @@ def test_options_of_a_flexible_factory_are_read_back() -> None:
     ],
 )
 def test_a_call_without_command_line_form_is_printed_as_python(options: dict[str, Any]) -> None:
-    train, check = commands_with("test_commands:typed", options)
+    train, check = commands_with("unbuilt:typed", options)
     assert train.startswith("shoal.train(") and check.startswith("shoal.check(")
-    assert pasted(train) == ("mappo", "test_commands:typed", options)
+    assert pasted(train) == ("mappo", "unbuilt:typed", options)
 
 
 def test_objects_are_given_by_the_names_of_variables() -> None:
     options = {"anything": {1: object()}}
-    assert pasted(commands_with("test_commands:typed", options)[0], env=options)[2] == options
+    assert pasted(commands_with("unbuilt:typed", options)[0], env=options)[2] == options
     assert pasted(commands_with(typed, {"number": 3})[0], environment=typed) == ("mappo", typed, {"number": 3})
 
 
@@ -184,7 +159,7 @@ OPTIONS = st.fixed_dictionaries(
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OPTIONS)
 def test_any_options_are_read_back(options: dict[str, Any]) -> None:
-    _, _, env = pasted(commands_with("test_commands:typed", options)[0], env=options)
+    _, _, env = pasted(commands_with("unbuilt:typed", options)[0], env=options)
     assert DEFAULTS | env == DEFAULTS | options
 
 

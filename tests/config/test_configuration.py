@@ -89,10 +89,10 @@ def test_every_value_has_its_origin(shoal: Callable, tmp_path: Path) -> None:
 def test_values_that_toml_lacks_are_read_back(tmp_path: Path) -> None:
     options = {"words": ("a b", 'quo"te\n'), "limit": None, "rate": 1.5, "pair": (0.0, -1.0), "folder": Path("a b")}
     options |= {"text": "None", "title": "\x7f"}
-    text = as_toml(configured("mappo", "test_commands:typed", env=options, flags={"num_envs": 2, "rollout_length": 4}))
+    text = as_toml(configured("mappo", "unbuilt:typed", env=options, flags={"num_envs": 2, "rollout_length": 4}))
     assert configured(None, None, config=written(tmp_path / "a.toml", text)).env == options
     free = {"a": [1, {"b-c": True, "d": "x"}], "max_cycles": 1e300, "ünder": "x"}
-    text = as_toml(configured("mappo", "test_commands:flexible", env=free, flags={"num_envs": 2, "rollout_length": 4}))
+    text = as_toml(configured("mappo", "unbuilt:flexible", env=free, flags={"num_envs": 2, "rollout_length": 4}))
     found = configured(None, None, config=written(tmp_path / "b.toml", text)).env
     assert json.loads(json.dumps(found)) == free
     for value in (object(), {1: 2}, "\ud800"):
@@ -209,7 +209,7 @@ def test_a_run_of_another_user_imports_nothing(
     assert not list(tmp_path.rglob("pwned"))
     with pytest.raises(InputError, match="has no environments"):
         configured(None, None, config=tmp_path / "run1", trust=True)
-    assert configured("mappo", "test_commands:typed", config={"flags": {"num_envs": 2}}).name == "test_commands:typed"
+    assert configured("mappo", "unbuilt:typed", config={"flags": {"num_envs": 2}}).name == "unbuilt:typed"
     code, _, err = shoal("train", "mappo", SPREAD, "--trust", "--print-config")
     assert code == 2 and "--trust is only for --resume and --config" in err
 
