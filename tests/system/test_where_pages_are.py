@@ -76,6 +76,7 @@ def test_the_help_says_where_the_pages_are(shoal, site: Path) -> None:
     said = " ".join(shoal("train", "--help")[1].split())
     assert "(docs/hooks.md)" in said and said.endswith(f"The pages of docs/ are in {site / 'docs'}.")
     assert "pages of docs/" not in shoal("list", "--help")[1]
+    assert f"documentation begins with {site / 'docs' / 'index.md'}\n" in shoal("--help")[1]
 
 
 def test_a_study_of_the_package_is_kept_in_the_working_directory(

@@ -19,6 +19,7 @@ from shoal.cli.flags import Command, Flag, FlagValues, first_line, of_environmen
 from shoal.environments.names import FAMILIES, check_name
 from shoal.errors import InputError, shortened, unknown
 from shoal.system.files import dumps, write_text
+from shoal.system.shipped import page
 
 # Comparison of trained runs.
 
@@ -437,6 +438,7 @@ def help_text() -> str:
             "",
             "For example: shoal train mappo mpe/simple_spread --steps 3e6 --seeds 4",
             "Every command has --help, for example: shoal train mappo mpe/simple_spread --help",
+            f"The documentation begins with {page('docs/index.md')}",
         ]
     )
 
