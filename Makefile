@@ -17,7 +17,7 @@ WORKERS ?= 2
 TESTS ?=
 
 .DEFAULT_GOAL := train
-.PHONY: build train results test test-slow test-install test-floor test-learning lint format types layers clean
+.PHONY: build train results test test-slow test-install test-floor test-learning lint format types layers docs clean
 
 train: $(VENV)/.run
 	$(BIN)/shoal train mappo mpe/simple_spread $(if $(STEPS),--steps $(STEPS)) $(FLAGS)
@@ -66,6 +66,11 @@ types: $(VENV)/.dev
 layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
+# The documentation site, in build/site; a warning, for example of a broken link, is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir build/doctrees . build/site
+	@echo "The site is in build/site: open build/site/index.html"
+
 clean:
 	rm -rf $(VENV) $(VENV)-*
 
@@ -86,6 +91,10 @@ $(VENV)/.slow: pyproject.toml | $(VENV)/.made
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/.test $(VENV)/.run
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@ $(VENV)/.run
 
 $(VENV)-build/.made:
 	$(PYTHON) -m venv --clear $(VENV)-build

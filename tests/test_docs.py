@@ -3,12 +3,14 @@ somewhere."""
 
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import jax
 import pytest
 
 import shoal
+from shoal import algorithms
 from shoal.export import files as export
 from shoal.export import onnx
 from shoal.networks.body import build_body
@@ -128,3 +130,17 @@ def test_the_architecture_has_a_line_about_every_package() -> None:
     for package in (ROOT / "src" / "shoal").glob("*/__init__.py"):
         name = package.parent.name
         assert f"[`{name}/`](../src/shoal/{name}/)" in page
+
+
+def test_every_page_is_once_in_the_navigation_of_the_site() -> None:
+    docs = ROOT / "docs"
+    sections = tomllib.loads((docs / "navigation.toml").read_text(encoding="utf-8"))
+    listed = [(docs / f"{name}.md").resolve() for names in sections.values() for name in names]
+    assert sorted(listed) == [page for page in PAGES if page.name != "index.md"]
+
+
+def test_the_reference_has_every_public_name_and_algorithm() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
+    entries = set(re.findall(r"^\.\. auto\w+:: (\S+)$", text, re.MULTILINE))
+    assert {f"shoal.{name}" for name in shoal.__all__} - entries == set()
+    assert {f"shoal.algorithms.{name}" for name in algorithms.NAMES} - entries == set()
