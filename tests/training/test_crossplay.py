@@ -198,7 +198,7 @@ def untrained(folder: Path, algorithm: str, environment: str, seeds: int, **env:
     folder.mkdir(exist_ok=True)
     opening.keep_run_json(run)
     learner = jax.jit(jax.vmap(run._acting().init))(jax.random.split(jax.random.key(seeds), seeds))
-    Checkpoints(folder / "policy", 2).save(0, learner.policy, {"env": environment})
+    Checkpoints(folder / "policy", 2, run._identity()).save(0, learner.policy, {"env": environment})
     return folder
 
 
