@@ -203,7 +203,7 @@ CODE = r"(``.+?``|`.+?`|\*\*\w+\*\*|^\* |::\n\n(?:(?: +[^\n]*)?\n)+)"
 
 def prepare_docstring(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
     """Keep equations as they stand: indented blocks of a module's docstring, and ``*`` and ``|`` in sentences."""
-    text = re.sub(r"(?m)^Alias for field number \d+$", "", "\n".join(lines))
+    text = re.sub(r"(?m)^Alias for field number \d+$", "", "\n".join(lines)).replace("\0", ":")
     if what == "module":
         text = re.sub(r"(?m)(?<=^[^ \n])(.*\n\n)(?=    )", r"\1::\n\n", text)
     parts = re.split(CODE, text, flags=re.DOTALL | re.MULTILINE)
@@ -214,7 +214,7 @@ def prepare_docstring(app: Sphinx, what: str, name: str, found: Any, options: An
 def one_text(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
     """Keep napoleon from reading the words before a colon as the type of a field."""
     if what == "attribute":
-        lines.insert(0, "")
+        lines[:] = [line.replace(":", "\0") for line in lines]
 
 
 def hide_fields(app: Sphinx, what: str, name: str, found: Any, *rest: Any) -> tuple[str, None] | None:
