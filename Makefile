@@ -68,7 +68,8 @@ layers: $(VENV)/.dev
 
 # The documentation site, in build/site; a warning, for example of a broken link, is an error.
 docs: $(VENV)/.docs
-	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir build/doctrees . build/site
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env --write-all --conf-dir docs \
+		--doctree-dir build/doctrees . build/site
 	@echo "The site is in build/site: open build/site/index.html"
 
 clean:
