@@ -24,7 +24,7 @@ from shoal.storage.log import Log
 from shoal.training.settings import Settings
 from support.parsed_html import EVIL, Parsed, check_harmless
 from support.run_folders import run
-from support.unplayed_episodes import made_of, talking
+from support.unplayed_episodes import made_of, painted, talking
 
 SCORES = (1.0, 2.0, 4.0)
 
@@ -326,3 +326,19 @@ def test_video_and_report_show_episodes_that_were_played_once(tmp_path: Path, mo
     assert calls == [2] and shown == [document]  # two learners, in one call
     with Image.open(tmp_path / "replay.gif") as picture:
         assert getattr(picture, "n_frames", 1) > 1
+
+
+def test_a_video_that_is_expensive_has_fewer_frames_and_a_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened, episode = painted(tmp_path)
+    made_of(monkeypatch, [episode])
+    monkeypatch.setattr(opened, "curves", lambda: "curves", raising=False)
+    monkeypatch.setattr(library, "report", lambda *_, **__: tmp_path / "report.html", raising=False)
+    for seconds, frames, said in ((60.0, 4, False), (0.0, 2, True)):
+        monkeypatch.setattr(train, "VIDEO_SECONDS", seconds)
+        train.draw_pictures(opened)
+        with Image.open(tmp_path / "replay.gif") as picture:
+            assert getattr(picture, "n_frames", 1) == frames
+        line = capsys.readouterr().out.splitlines()[1]
+        assert ("(at most 2 frames an episode; shoal replay " in line) == said

@@ -285,13 +285,20 @@ def test_long_names_and_rewards_that_are_no_numbers_are_drawn(tmp_path: Path, ac
     assert len(read(tmp_path / "x.gif")[0]) == 5
 
 
-def test_a_very_long_episode_is_subsampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shoal.video.animation.MAX_FRAMES", 6)
+def test_a_very_long_episode_is_subsampled(tmp_path: Path):
     shades = np.arange(26, dtype=np.uint8)[:, None, None, None] * 9
-    animate(np.broadcast_to(shades, (26, 32, 32, 3)), None, tmp_path / "x.gif", size=32)
+    animate(np.broadcast_to(shades, (26, 32, 32, 3)), None, tmp_path / "x.gif", size=32, most=6)
     pictures, _ = read(tmp_path / "x.gif")
     seen = [int(picture[20, 30, 0]) for picture in pictures]
     assert len(seen) == 6 and np.abs(np.array(seen) - np.arange(0, 26, 5) * 9).max() <= 9
+
+
+def test_the_affordable_number_of_frames_follows_the_cost_of_one(monkeypatch: pytest.MonkeyPatch):
+    clock = iter([0.0, 0.5])  # a frame takes half a second
+    monkeypatch.setattr("shoal.video.animation.time.process_time", lambda: next(clock))
+    assert animation.affordable_frames([scene(t) for t in range(3)], 5.0) == 10
+    clock = iter([0.0, 60.0])
+    assert animation.affordable_frames([scene(0)], 5.0) == 2
 
 
 def test_a_sheet_shows_frames_at_equal_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

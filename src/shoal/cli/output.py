@@ -91,7 +91,7 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
-def attempted(write: Callable[[], Path]) -> str:
+def attempted(write: Callable[[], Path | str]) -> str:
     """The path of what ``write`` wrote, or why it could not: a page about results must not fail what was computed."""
     try:
         return str(write())

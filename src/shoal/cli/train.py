@@ -85,6 +85,9 @@ def _user_callback(name: str) -> Any:
 
 # A summary, pictures, and how to continue.
 
+VIDEO_SECONDS = 5.0
+"""Processor time that drawing a run's video takes at most, about; ``shoal replay`` has no bound."""
+
 
 def train_and_show(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any]) -> int:
     """Train, print a summary, and draw curves, a video and a report; after Ctrl-C print the command that resumes.
@@ -113,18 +116,29 @@ def train_and_show(folder: Path, start: "Callable[..., shoal.Run]", own: dict[st
 
 
 def draw_pictures(run: "shoal.Run") -> None:
-    """Draw curves, a video and a report, and print their paths as they are finished: long episodes take a minute."""
+    """Draw curves, a video and a report, and print their paths as they are finished.
+
+    The video has as many frames as can be drawn in :data:`VIDEO_SECONDS`, and a line says so if that is not all.
+    """
     from shoal.reporting.replays import chosen_seeds, recorded_episodes  # imports JAX
+    from shoal.video.animation import affordable_frames
 
     recorded = {}  # the video's episodes and the report's, played once for both
 
-    def replay() -> Path:
+    def replay() -> Path | str:
         path, best = reading.own_file(run.folder, "replay.gif"), run.best_seed()
         try:
             recorded.update(recorded_episodes(run, [best, *(seed for seed, _ in chosen_seeds(run))]))
         except Exception:  # such as of an algorithm's inspect, which a video does without and the report tells of
             return run.replay(seed=best)
-        return run.draw(recorded[best], path)
+        frames = [episode.frames for episode in recorded[best] if episode.frames]
+        if not frames:
+            return run.draw(recorded[best], path)
+        most = affordable_frames(frames[0], VIDEO_SECONDS / len(frames))
+        drawn = run.draw(recorded[best], path, most)
+        if max(map(len, frames)) <= most:
+            return drawn
+        return f"{drawn} (at most {most} frames an episode; {program()} replay {path_words(run.folder)} draws all)"
 
     pictures = {"curves.png": lambda: _unless_empty(run.curves), "replay.gif": replay}
     pictures["report.html"] = lambda: shoal.report(run, recorded=recorded)

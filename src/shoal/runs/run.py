@@ -35,7 +35,7 @@ from shoal.training.evaluation import Evaluation, learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import Described, check_same_spec
 from shoal.types import Algorithm, AnyEnvironment, Decision, EnvSpec, Learner
-from shoal.video import encode
+from shoal.video import animation, encode
 
 
 class Run:
@@ -122,9 +122,9 @@ class Run:
             record_episodes(self.env, self._acting(), learner, jax.random.key(SHOWN_KEY), episodes, greedy), path
         )
 
-    def draw(self, played: Sequence[RecordedEpisode], path: Path) -> Path:
-        """Write an animated picture of recorded episodes."""
-        return draw_episodes(played, self.spec, path, f"{self.algorithm} · {self.environment}")
+    def draw(self, played: Sequence[RecordedEpisode], path: Path, most: int = animation.MAX_FRAMES) -> Path:
+        """Write an animated picture of recorded episodes, each of at most ``most`` frames."""
+        return draw_episodes(played, self.spec, path, f"{self.algorithm} · {self.environment}", most)
 
     def best_seed(self) -> int:
         """The seed with the highest score: of the final evaluation, if this process made it, or of 64 episodes."""

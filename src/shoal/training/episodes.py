@@ -226,8 +226,10 @@ def _known(spec: EnvSpec, values: Sequence[Any] | np.ndarray) -> dict[str, float
     return {name: float(x) for name, x in zip(spec.metrics, values, strict=False) if np.isfinite(x)}
 
 
-def draw_episodes(played: Sequence[RecordedEpisode], spec: EnvSpec, path: Path, title: str) -> Path:
-    """Write an animated picture of recorded episodes.
+def draw_episodes(
+    played: Sequence[RecordedEpisode], spec: EnvSpec, path: Path, title: str, most: int = animation.MAX_FRAMES
+) -> Path:
+    """Write an animated picture of recorded episodes, each of at most ``most`` frames.
 
     Raises:
         WriteError: it cannot be written.
@@ -249,4 +251,5 @@ def draw_episodes(played: Sequence[RecordedEpisode], spec: EnvSpec, path: Path, 
         results=[texts.result_text(e.metrics) for e in played],
         scores=spec.scores,
         names=spec.agents,
+        most=most,
     )

@@ -1,5 +1,6 @@
 """Animated pictures of episodes, with trails, a step counter and the running team return."""
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from PIL import Image, ImageDraw
 
 from shoal.errors import InputError
-from shoal.types import Scene
+from shoal.types import Scene, Seconds
 from shoal.video.encode import Packed, check_format, write_sheet, write_video
 from shoal.video.picture import EDGE, FAINT, INK, OVERSAMPLING, TRAIL, WHITE, Frame, draw_frame, font
 from shoal.video.timeline import Timeline
@@ -39,10 +40,11 @@ def animate(
     scores: Callable[[Any], Any] | None = None,
     names: tuple[str, ...] | None = None,
     size: int | None = None,
+    most: int = MAX_FRAMES,
 ) -> Path:
     """Write one or several episodes as ``.gif``, ``.mp4`` (needs ffmpeg), or a ``.png`` contact sheet.
 
-    An episode of more than :data:`MAX_FRAMES` frames, or more than the timeline has columns, is subsampled.
+    An episode of more than ``most`` frames, or more than the timeline has columns, is subsampled.
 
     Args:
         frames: one per timestep, Scenes or RGB arrays of one size; None draws a timeline of ``actions`` and
@@ -59,6 +61,7 @@ def animate(
         names: the agents' names, for the timeline.
         size: width of the picture in pixels; by default :data:`SIZE`, or the own width of RGB arrays if it lies
             between that and :data:`LARGEST`.
+        most: largest number of frames per episode.
 
     Returns:
         ``path``.
@@ -73,9 +76,9 @@ def animate(
     size = _width(frames) if size is None else size
     if frames is None:
         timeline = Timeline(actions, rewards, names, size)
-        length, body, most = timeline.length, timeline.draw, min(timeline.columns, MAX_FRAMES)
+        length, body, most = timeline.length, timeline.draw, min(timeline.columns, most)
     else:
-        length, body, most = len(frames), _FrameRenderer(frames, size).draw, MAX_FRAMES
+        length, body = len(frames), _FrameRenderer(frames, size).draw
         if rewards is not None and len(rewards) == length - 1:
             rewards = np.concatenate([np.zeros_like(rewards[:1]), rewards])
     if length == 0:
@@ -102,6 +105,18 @@ def animate(
         raise InputError("All frames of a replay must have the same size.")
     write_video(Path(path), images, seconds)
     return Path(path)
+
+
+def affordable_frames(frames: Sequence[Frame] | np.ndarray, seconds: Seconds) -> int:
+    """The number of frames, at least 2, that :func:`animate` draws in about ``seconds`` of processor time.
+
+    The last frame, with the trails of an episode, is drawn twice: its first drawing may load a renderer or fonts.
+    """
+    renderer = _FrameRenderer(frames, _width(frames))
+    renderer.draw(len(frames) - 1, 0, len(frames))
+    start = time.process_time()
+    renderer.draw(len(frames) - 1, 0, len(frames))
+    return max(2, int(seconds / max(time.process_time() - start, 1e-6)))
 
 
 def contact_sheet(

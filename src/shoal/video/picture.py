@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw, ImageFont
 
 from shoal.errors import InputError
@@ -98,7 +100,7 @@ def _scene(scene: Scene, size: int, past: Sequence[Scene], extent: float) -> Ima
     solid = [k for k in there if not scene.hollow[k]]
     rings = [k for k in there if scene.hollow[k]]
     square = np.zeros(len(scene.radii), bool) if scene.square is None else scene.square
-    order = (*rings, *solid)
+    order = np.array([*rings, *solid], int)
     for k in rings:
         _body(pen, at(scene.centres[k]), scene.radii[k] * scale, rgb(scene.colours[k]), True, bool(square[k]))
     for k in (k for k in solid if not square[k]):
@@ -111,15 +113,15 @@ def _scene(scene: Scene, size: int, past: Sequence[Scene], extent: float) -> Ima
         _covered_ring(pen, at, scene, k, scale, solid)
     image = image.reduce(OVERSAMPLING)
     pen = ImageDraw.Draw(image)
-    discs = {}
-    for k in order:
-        x, y = at(scene.centres[k])
-        discs[k] = (x / OVERSAMPLING, y / OVERSAMPLING, float(scene.radii[k]) * scale / OVERSAMPLING)
-    taken: list[Box] = []
-    for k in (*solid, *rings):
-        others = [(x - r, y - r, x + r, y + r) for other, (x, y, r) in discs.items() if other != k]
-        text, ink = scene.labels[k].replace("_", " "), rgb(scene.colours[k])
-        taken.append(_label(pen, discs[k], text, ink, inside=k in solid, avoid=[*taken, *others], size=size))
+    x, y = (big / 2 + scale * np.asarray(scene.centres[order], float).reshape(-1, 2) * (1.0, -1.0)).T / OVERSAMPLING
+    reach = np.asarray(scene.radii[order], float) * scale / OVERSAMPLING
+    # Boxes that labels avoid: those of all bodies, then those of the labels so far; an empty box covers nothing.
+    boxes = np.concatenate([np.stack([x - reach, y - reach, x + reach, y + reach], -1), np.zeros((len(order), 4))])
+    for i in (*range(len(rings), len(order)), *range(len(rings))):
+        k = order[i]
+        text, ink, others = scene.labels[k].replace("_", " "), rgb(scene.colours[k]), np.delete(boxes, i, 0)
+        disc = (x[i], y[i], reach[i])
+        boxes[len(order) + i] = _label(pen, disc, text, ink, inside=i >= len(rings), avoid=others, size=size)
     pen.rectangle((0, 0, size - 1, size - 1), outline=EDGE)
     return image
 
@@ -166,9 +168,20 @@ def _trail(pen: ImageDraw.ImageDraw, track: list[tuple[float, float]], width: fl
 
 
 def _label(
-    pen: Any, disc: tuple[float, float, float], text: str, colour: Colour, *, inside: bool, avoid: list[Box], size: int
+    pen: Any,
+    disc: tuple[float, float, float],
+    text: str,
+    colour: Colour,
+    *,
+    inside: bool,
+    avoid: Float[np.ndarray, "boxes 4"],
+    size: int,
 ) -> Box:
-    """Draw a label inside its disc if it fits, else on the side (below, above, right, left) with the least overlap."""
+    """Draw a label inside its disc if it fits, else on the side (below, above, right, left) with the least overlap.
+
+    Returns:
+        The label's box.
+    """
     (x, y, radius), face = disc, font(max(11, size // 38))
     left, top, right, bottom = pen.textbbox((0, 0), text, font=face, anchor="mm")
     wide, high = (right - left) / 2, (bottom - top) / 2
@@ -182,13 +195,14 @@ def _label(
         places += [(x, y + gap + high), (x, y - gap - high), (x + gap + wide, y), (x - gap - wide, y)]
     boxes = [(u - wide, v - high, u + wide, v + high) for u, v in places]
     frame_edges = (2.0, 2.0, size - 2.0, size - 2.0)
-    hidden = [4 * wide * high - _overlap(box, frame_edges) + sum(_overlap(box, b) for b in avoid) for box in boxes]
-    best = int(np.argmin(np.round(hidden, 1)))
+    outside = 4 * wide * high - _overlap(boxes, [frame_edges])[:, 0]
+    best = int(np.argmin(np.round(outside + _overlap(boxes, avoid).sum(1), 1)))
     ink = mix(colour, (0, 0, 0), 0.45)
     pen.text(places[best], text, font=face, fill=ink, anchor="mm", stroke_width=2, stroke_fill=PAPER)
     return boxes[best]
 
 
-def _overlap(a: Box, b: Box) -> float:
-    """The area that two boxes share."""
-    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
+def _overlap(a: ArrayLike, b: ArrayLike) -> Float[np.ndarray, "a b"]:
+    """The areas that the boxes [a, 4] share with the boxes [b, 4]."""
+    a, b = np.asarray(a)[:, None], np.asarray(b)
+    return np.maximum(np.minimum(a[..., 2:], b[:, 2:]) - np.maximum(a[..., :2], b[:, :2]), 0.0).prod(-1)
