@@ -71,7 +71,7 @@ def _lead(study: StudyFile, found: Contents) -> Html:
         parts.append(tag("p", tag("strong", "Primary metric: "), f"{found.primary}."))
     if found.missing:
         parts.append(tag("p", f"{found.missing} of {found.runs} runs are missing.", class_="warning"))
-    parts += [tag("p", sentence, class_="warning") for sentence in (*found.stale, *found.changes)]
+    parts += [tag("p", sentence, class_="warning") for sentence in (*found.undecided, *found.stale, *found.changes)]
     for mixture in found.mixtures:
         each = [f"{one}: {count_text(count, 'run')}" for one, count in mixture.each.items()]
         said = tag("p", tag("strong", f"The tables mix {len(mixture.each)} {mixture.what}:"))

@@ -14,6 +14,7 @@ from shoal.plots.texts import duration_text, estimate_text, number_text
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of, matches
 from shoal.studies.keys import label
+from shoal.studies.limits import undecided
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK, stale_records, stale_sentences
@@ -149,6 +150,8 @@ class Contents(NamedTuple):
 
     primary: str
     """The primary metric; empty if the file names none."""
+    undecided: tuple[str, ...]
+    """A sentence for each task in which the primary metric decides nothing (:mod:`shoal.studies.limits`)."""
     missing: int
     """Number of runs without a record."""
     runs: int
@@ -187,6 +190,7 @@ def contents_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, R
     marked = frozenset(old)
     return Contents(
         primary=primary_text(study.primary) if study.primary else "",
+        undecided=undecided(study, cells, records),
         missing=len(cells) - len(made),
         runs=len(cells),
         mixtures=tuple(mixture for mixture in mixtures if mixture is not None),

@@ -78,6 +78,7 @@ def markdown_page(
     ]
     if found.missing:
         parts.append(f"**{found.missing} of {found.runs} runs are missing.**")
+    parts += [f"**{one}**" for one in found.undecided]
     parts += [f"**{_plain(sentence)}**" for sentence in found.changes]
     parts += [f"**{one}**" for one in found.stale]
     parts += [_mixture(one) for one in found.mixtures]

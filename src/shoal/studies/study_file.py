@@ -74,6 +74,10 @@ class Primary:
     """As :attr:`Table.metric`."""
     statistic: str = "mean"
     """A key of :data:`shoal.studies.summaries.STATISTICS` that is a number of a single run."""
+    floor: float | None = None
+    """The value of doing nothing, in every task. None: the worst score of ``[[scales]]``, or 0 for a share."""
+    ceiling: float | None = None
+    """The largest possible value, in every task. None: the best score of ``[[scales]]``, or 1 for a share."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,11 @@ def parsed_figure(number: int, part: Keys) -> Figure:
 
 def parsed_primary(part: Keys) -> Primary:
     """Read ``[primary]``."""
-    found = Primary(part.text("metric"), part.text("statistic", Primary.statistic))
-    part.end(("metric", "statistic"))
+    floor, ceiling = part.number("floor", None), part.number("ceiling", None)
+    found = Primary(part.text("metric"), part.text("statistic", Primary.statistic), floor, ceiling)
+    part.end(("metric", "statistic", "floor", "ceiling"))
+    if floor is not None and ceiling is not None and math.isclose(floor, ceiling):
+        part.refuse("ceiling", f"must differ from floor, but both are {floor:g}.")
     return found
 
 
