@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from support import xla_flags
+from support import annotations, xla_flags
 
 # What is compiled here runs for milliseconds. Compiling without optimisation takes half the time, and of that the
 # emitters of fusions, each with a pipeline of its own, take another half. Without its division into 32 parts, for
@@ -56,7 +56,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 sys.path.append(str(Path(__file__).parent / "support" / "user_modules"))
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
-jaxtyping.install_import_hook("shoal", "beartype.beartype")
+annotations.install()
 
 # The rate of the machine, which reports and records state, takes seconds to measure with matrices of the real size.
 from shoal.storage import manifest  # noqa: E402
