@@ -20,7 +20,7 @@ from shoal.algorithms import mappo
 from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.environments.adapters.spaces import Observation, actions, interface, spec_of_spaces
-from shoal.environments.interface import Converter
+from shoal.environments.interface import Converter, feature_names, flat, parsed
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
@@ -471,3 +471,28 @@ def test_the_example_plays_a_trained_team(module: str, tmp_path: Path, capsys: p
     assert new.items() <= old.items() and old.keys() == flat.keys()
     assert before.spec == replace(run.spec, interface="") and before.env.spec == run.spec
     assert shoal.resume(run.folder, steps=16, progress=False).policies().spec.interface == run.spec.interface
+
+
+def test_numbers_of_a_flat_observation_have_the_names_of_their_keys() -> None:
+    food = spaces.Dict({"near": spaces.Box(0.0, 99.0, ()), "kind": spaces.Discrete(3, start=1)})
+    both = spaces.Tuple([spaces.Box(0.0, 99.0, (1,)), spaces.MultiDiscrete([2, 2])])
+    space = spaces.Dict({"place": spaces.Box(0.0, 99.0, (2, 2)), "food": food, "both": both})
+    seen = {"place": [[10, 11], [12, 13]], "food": {"near": 14, "kind": 2}, "both": ([15], [0, 1])}
+    (form,) = parsed(interface("one", [space], [["index", 2, 0]])).observations
+    assert dict(zip(feature_names(form), flat(form, seen, "it").tolist(), strict=True)) == {
+        "place 0, 0": 10,
+        "place 0, 1": 11,
+        "place 1, 0": 12,
+        "place 1, 1": 13,
+        "food.near": 14,
+        "food.kind = 1": 0,
+        "food.kind = 2": 1,
+        "food.kind = 3": 0,
+        "both.0": 15,
+        "both.1 0 = 0": 1,
+        "both.1 0 = 1": 0,
+        "both.1 1 = 0": 0,
+        "both.1 1 = 1": 1,
+    }
+    (array,) = parsed(interface("one", [spaces.Box(0.0, 1.0, (4,))], [["index", 2, 0]])).observations
+    assert feature_names(array) == []

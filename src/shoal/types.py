@@ -214,7 +214,8 @@ class Environment:
     """(key, state, action) -> (state, outcome); action is ``Int[N]`` or ``Float[N A]``."""
     render: Callable[[PyTree], "Scene | np.ndarray"] | None = None
     """state -> a :class:`Scene` or an RGB picture ``uint8[height, width, 3]``; with None, a timeline of actions and
-    rewards is drawn instead."""
+    rewards is drawn instead. If it has a method ``fitted``, videos use ``render.fitted(states)``, which draws the same
+    states so that they fill the picture."""
     batched: Batched | None = None
     """The same environment E at a time; None: rollouts use ``vmap``. :func:`shoal.environments.batching.single` derives
     ``reset`` and ``step`` from it, so that the two cannot differ."""

@@ -135,8 +135,8 @@ def test_a_picture_and_a_page_say_the_same(tmp_path: Path, monkeypatch: pytest.M
     figures.draw_stacked([chart], tmp_path / "a.png")
     (axes,), data = shown, lines_data(chart)
     assert axes.get_xlabel() == f"{data['x']} (millions)" == "Environment steps per seed (millions)"
-    assert axes.get_ylabel() == data["y"] == "Won" and data["percent"]
-    assert axes.yaxis.get_major_formatter()(0.5, 0) == "50 %"
+    assert axes.get_ylabel() == data["y"] == "Win rate (%)" and data["percent"]
+    assert axes.yaxis.get_major_formatter()(0.5, 0) == "50"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [line["name"] for line in data["lines"]]
     assert [len(line["low"]) for line in data["lines"]] == [9, 0]
     assert [text.get_text() for text in axes.texts] == [" best"]

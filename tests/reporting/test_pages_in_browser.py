@@ -3,19 +3,25 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_run_report import hostile
 from test_study_report import study
 
 import shoal as library
+from shoal.plots.charts import learning_curves, seeds_line
+from shoal.reporting.charts import Drawn, chart_element, lines_data
+from shoal.reporting.page import Html, Page, Section, page_bytes
 from support.browser import Browser, until
 from support.parsed_html import EVIL, SCRIPTS
 from support.run_folders import run
 
 WIDE = "document.documentElement.scrollWidth <= innerWidth"
-CUT = """[...document.querySelectorAll(".scroll")].filter((x) => x.scrollWidth > x.clientWidth)
-  .map((x) => x.getAttribute("aria-label"))"""
-"""Tables of which a part is outside the screen."""
+UNSAID = """[...document.querySelectorAll(".scroll")].filter((x) => {
+  const said = getComputedStyle(x.querySelector("caption span"), "::after").content.includes("→");
+  return said !== (x.scrollWidth > x.clientWidth + 1);
+}).map((x) => x.getAttribute("aria-label"))"""
+"""Tables of which a part is outside the screen and that do not say so, or the reverse."""
 NARROW = """[...document.querySelectorAll("main table:not(.bars) :is(td, th)")]
   .filter((x) => x.textContent.length > 8 && x.checkVisibility() && x.getBoundingClientRect().width < 45)
   .map((x) => x.textContent)"""
@@ -117,6 +123,42 @@ def test_the_theme_is_the_system_s_until_another_is_chosen(browser: Browser, pag
     browser.open(pages["run"], do, scheme="dark")
 
 
+def test_the_first_column_stays_beside_a_table_that_scrolls(browser: Browser, pages: dict[str, Path]) -> None:
+    def do(page: Any) -> None:
+        ready(page)
+        where = "(x) => [x.querySelector('tbody th').getBoundingClientRect().left, x.getBoundingClientRect().left]"
+        table = page.locator("#runs .scroll")
+        assert table.evaluate("(x) => { x.scrollLeft = 80; return x.scrollLeft; }") == 80
+        name, left = table.evaluate(where)
+        assert name == left
+
+    browser.open(pages["study"], do, width=360, height=740)
+
+
+def test_each_of_many_lines_with_bands_has_a_plot_of_its_own(browser: Browser, tmp_path: Path) -> None:
+    steps = np.arange(1.0, 5.0)
+    lines = [seeds_line(f"line {i}", steps, i + np.random.default_rng(i).random((4, 3))) for i in range(7)]
+    data = lines_data(learning_curves(lines, "return", {"zero": 0.0}))
+    body = chart_element(0, Drawn(learning_curves(lines, "return"), "Many", ""))
+    document = Page("Many lines", Html(""), [Section("curves", "Curves", body)], [data])
+    (tmp_path / "many.html").write_bytes(page_bytes(document, None))
+
+    def do(page: Any) -> None:
+        ready(page)
+        plots = page.evaluate("ShoalCharts.charts.map(({ plot }) => [plot().scales.y.min, plot().scales.y.max])")
+        assert len(plots) == 7 and len({tuple(ends) for ends in plots}) == 1, "they share one axis"
+        assert plots[0][0] <= 0.0 and plots[0][1] > 6.0
+        assert [key.inner_text() for key in page.locator(".key").all()] == [f"line {i}" for i in range(7)]
+        page.locator(".plot").first.focus()
+        page.keyboard.press("ArrowRight")
+        until(page, "() => [...document.querySelectorAll('.reading')].every((each) => each.textContent)")
+        page.get_by_role("button", name="In one plot").click()
+        until(page, "() => ShoalCharts.charts.length === 8 && ShoalCharts.charts[7].place.dataset.ready")
+        assert page.locator(".key:visible").count() == 7
+
+    browser.open(tmp_path / "many.html", do)
+
+
 @pytest.mark.parametrize("name", ["run", "bad", "study"])
 def test_a_phone_shows_it_without_sideways_scrolling(browser: Browser, pages: dict[str, Path], name: str) -> None:
     def do(page: Any) -> None:
@@ -124,7 +166,8 @@ def test_a_phone_shows_it_without_sideways_scrolling(browser: Browser, pages: di
         for summary in page.locator("summary").all():
             summary.click()
         until(page, "() => ShoalCharts.charts.every((each) => each.place.dataset.ready)")
-        assert page.evaluate(WIDE) and page.evaluate(CUT) == [] == page.evaluate(NARROW)
+        until(page, f"() => {UNSAID}.length === 0")
+        assert page.evaluate(WIDE) and page.evaluate(NARROW) == []
         page.set_viewport_size({"width": 800, "height": 600})
         until(page, "() => ShoalCharts.charts[0].plot().width > 360")
         assert page.evaluate(WIDE)

@@ -17,12 +17,13 @@ from shoal.reporting.replays import chosen_seeds, document_bytes, pack, replays
 from shoal.runs import api as training
 from shoal.runs.load import learner_with_critic
 from shoal.runs.run import Run
+from shoal.spec import Part
 from shoal.system.files import dumps
 from shoal.training.episodes import SHOWN_KEY, record_episodes
 from shoal.training.trainer import Trainer
 from support.environments import device_env
 from support.trained import untrained
-from support.unplayed_episodes import battle, long_battle, made_of, painted, talking
+from support.unplayed_episodes import bare, battle, long_battle, made_of, painted, run_in, talking
 
 TINY: dict[str, Any] = {
     "env": {"horizon": 6},
@@ -207,6 +208,25 @@ def test_a_replay_has_attention_and_messages(monkeypatch: pytest.MonkeyPatch, tm
     np.testing.assert_allclose(arrays["attention"], episode.decisions["attention"], atol=2e-4)
     said = np.array(told["messages"])[arrays["message"].astype(int)]
     assert said.shape == (9, 2) and (said == ["C", "F"]).all()
+
+
+@pytest.mark.parametrize("by", ["interface", "parts"])
+def test_observations_that_are_dicts_name_their_features(
+    by: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run, episode = bare(tmp_path)
+    agents = run.spec.num_agents
+    form = ["dict", [["place", ["box", [2]]], ["food", ["box", []]]]]
+    own = {"interface": json.dumps({"kind": "parallel", "agents": [[form, ["index", 2, 0]]] * agents})}
+    parts = {"parts": ((Part((2,), name="place"), Part((), name="food")),) * agents}
+    spec = replace(run.spec, obs_dims=(3,) * agents, **(own if by == "interface" else parts))
+    run = run_in(tmp_path, replace(run.env, spec=spec))
+    obs = np.zeros((*episode.rewards.shape, 3), np.float32)
+    made_of(monkeypatch, [episode._replace(decisions=(episode.decisions or {}) | {"obs": obs})])
+    found = replays([("dicts", run)], episodes=1)
+    assert found is not None
+    features = found["fixed"][found["runs"][0]["seeds"][0]["episodes"][0]["fixed"]]["features"]
+    assert [features["names"][k] for k in features["rows"][0]] == ["place 0", "place 1", "food"]
 
 
 def test_equal_pictures_are_stored_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from shoal.cli import train
 from shoal.errors import GameError, InputError
 from shoal.options.flags import flags_of, override
 from shoal.presets import preset
-from shoal.reporting import command, facts, page
+from shoal.reporting import command, facts, page, references
 from shoal.reporting.replays import replays
 from shoal.runs.open import open_run
 from shoal.storage.log import Log
@@ -31,8 +31,9 @@ SCORES = (1.0, 2.0, 4.0)
 
 @pytest.fixture(autouse=True)
 def rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine's rate is not measured."""
+    """Neither the machine's rate nor the scores of teams that do not learn are measured."""
     monkeypatch.setattr("shoal.storage.manifest.product_rate", lambda: 123.4e9)
+    monkeypatch.setattr(references, "played", lambda env: {})
 
 
 def report(folder: Path, **options: Any) -> Parsed:
@@ -49,15 +50,18 @@ def test_the_report_has_the_numbers_of_the_files(tmp_path: Path) -> None:
     folder = run(tmp_path / "one", SCORES, won=(0.25, 0.5, 1.0), gamma=0.5)
     found = report(folder)
     assert "mappo on toys:busy" in found.text
-    ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Score")]
-    assert caption == "Score: mean [range over 3 seeds]; 8 greedy episodes per seed; small marks: single seeds"
-    assert rows[1][0] == "last policies" and rows[1][2] == "2.3 [1.0, 4.0]"
-    ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Won")]
-    assert "in per cent" in caption and rows[1][2] == "58 [25, 100]"
-    assert found.tables["Mean over the final episodes of each seed"][1:] == [
-        ["0", "1", "25.0 %"],
-        ["1", "2", "50.0 %"],
-        ["2", "4", "100.0 %"],
+    assert found.tables["Mean [range over 3 seeds]; 8 greedy episodes per seed"] == [
+        ["metric", "last policies"],
+        ["Score", "2.3 [1.0, 4.0]"],
+        ["Win rate (%)", "58 [25, 100]"],
+    ]
+    cards = ["Score", "2.3", " [1.0, 4.0]", "Win rate (%)", "58", " [25, 100]", "Seeds", "3"]
+    assert cards == found.texts[(at := found.texts.index("2.3") - 1) : at + len(cards)], "the score comes first"
+    assert found.tables["Mean over the final episodes of each seed"] == [
+        ["seed", "Score, last policies", "Win rate (%), last policies"],
+        ["0", "1", "25"],
+        ["1", "2", "50"],
+        ["2", "4", "100"],
     ]
     changed = next(rows for caption, rows in found.tables.items() if caption.startswith("Flags that differ"))
     assert ["--gamma", "0.5", "0.99", "given"] in changed and ["--seeds", "3", "1", "given"] in changed
@@ -212,11 +216,11 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(command, "played", lambda runs, **_: labels.extend(label for label, _ in runs))
     found = report(one, against=other)
     assert labels == ["mappo", "qmix"] and "compared with qmix" in found.text
-    ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Score")]
+    ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Mean [")]
     assert "[range over 3 seeds or 95% interval over 5 seeds]; 8 greedy" in caption
-    assert [row[0] for row in rows[1:]] == ["mappo, last policies", "qmix, last policies"]
+    assert rows[0] == ["metric", "mappo, last policies", "qmix, last policies"]
     rows = next(rows for caption, rows in found.tables.items() if caption.startswith("Difference"))
-    assert rows[1][:2] == ["mappo", "qmix"] and rows[1][2].startswith("−4.6 [")
+    assert rows[1][0] == "mappo − qmix" and rows[1][1].startswith("−4.6 [")
     (chart,) = [chart for chart in found.data["chart-data"] if chart["y"] == "Return"]
     assert [line["name"].split(",")[0] for line in chart["lines"]] == ["mappo", "mappo", "qmix", "qmix"]
     third = run(tmp_path / "third", SCORES, environment="toys:idle")

@@ -124,7 +124,7 @@ def test_figures_are_charts_of_the_records_numbers(tmp_path: Path) -> None:
     for threshold, share in zip(profiles["lines"][0]["x"], profiles["lines"][0]["mean"], strict=True):
         assert share == pytest.approx(sum(score > threshold for score in every) / 5, rel=1e-4)
     rows = found.tables["Mean: Normalised score"]
-    assert rows[1][0] == "mappo" and rows[1][2].startswith("0.40 [")
+    assert rows[1][0] == "mappo" and rows[1][2].startswith("0.400 [")
     rows = found.tables["Probability of improvement, P(X > Y)"]
     better = sum(x > y for x in SCORES["mappo"] for y in SCORES["qmix"])
     equal = sum(x == y for x in SCORES["mappo"] for y in SCORES["qmix"])

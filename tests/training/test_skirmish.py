@@ -150,6 +150,6 @@ def test_pictures_of_a_battle_are_drawn_when_they_are_read(whole: Path, tmp_path
     one, again = (np.asarray(played.frames[3]) for _ in range(2))
     np.testing.assert_array_equal(one, again)
     assert one.dtype == np.uint8 and (one != np.asarray(played.frames[0])).any()
-    made = episodes.draw_episodes([played, played], run.spec, tmp_path / "battle.gif", "battle")
+    made = episodes.draw_episodes([played, played], run.env, tmp_path / "battle.gif", "battle")
     with Image.open(made) as picture:
         assert picture.n_frames == 2 * len(played.frames)  # type: ignore[attr-defined]

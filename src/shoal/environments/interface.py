@@ -120,6 +120,23 @@ def width_of_form(form: Form, packed: bool = False) -> int:
     return 4 * numbers if packed and not pictured(form) else numbers
 
 
+def feature_names(form: Form, above: str = "") -> list[str]:
+    """The names of the numbers of a flattened observation, from the keys of dicts and the places in tuples and arrays.
+
+    An observation that is one array, without a key, has no names: empty.
+    """
+    kind, about = form[:2]
+    if kind in ("dict", "tuple"):
+        parts = about if kind == "dict" else [(str(i), part) for i, part in enumerate(about)]
+        return [name for key, part in parts for name in feature_names(part, f"{above}.{key}" if above else key)]
+    if kind == "one_hot":
+        marks = [[f"= {start + k}" for k in range(n)] for n, start in zip(about, form[2], strict=True)]
+        places = marks[0] if len(marks) == 1 else [f"{i} {mark}" for i, row in enumerate(marks) for mark in row]
+    else:
+        places = [", ".join(map(str, place)) for place in np.ndindex(*about)] if math.prod(about) != 1 else [""]
+    return [f"{above} {place}".rstrip() for place in places] if above else []
+
+
 def dim_of(form: Form) -> int:
     """Number of actions, or of dimensions of a box."""
     return math.prod(form[1]) if form[0] == "box" else _count(form)

@@ -190,6 +190,18 @@ class Wrapped(NamedTuple):
     memory: Any
 
 
+class _InnerRender:
+    """The renderer of a wrapped environment, for the states of the wrapper."""
+
+    def __init__(self, render: Any):
+        self._render = render
+        if hasattr(render, "fitted"):
+            self.fitted = lambda states: _InnerRender(render.fitted([state.inner for state in states]))
+
+    def __call__(self, state: Wrapped) -> Any:
+        return self._render(state.inner)
+
+
 def _on_device(env: Any, change: Change) -> Any:
     def reset(key: Any) -> tuple[Wrapped, Any]:
         inner, step = env.reset(key)
@@ -202,7 +214,7 @@ def _on_device(env: Any, change: Change) -> Any:
         memory, outcome = change.follow(state.memory, outcome, executed)
         return Wrapped(inner, memory), outcome
 
-    render = None if env.render is None else lambda state: env.render(state.inner)
+    render = None if env.render is None else _InnerRender(env.render)
     outline = None if env.outline is None else lambda state: env.outline(state.inner)
     batched = env.batched
     if batched is not None:

@@ -107,8 +107,6 @@ class Estimates:
     """The ends of the axis; None for the range of all values."""
     mark: float | None = None
     """A value that is marked with a line."""
-    seeds: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Single values by name, which a page shows as small marks."""
 
     def __post_init__(self) -> None:
         if not self.rows:
@@ -118,8 +116,13 @@ class Estimates:
 Panel = Lines | Estimates
 
 
+_TITLES = {"won": "Win rate (%)", "lost": "Loss rate (%)"}
+
+
 def metric_title(metric: str) -> str:
-    """A column of the log as the title of an axis."""
+    """A column of the log as the title of an axis; shares have their unit."""
+    if metric in _TITLES:
+        return _TITLES[metric]
     text = metric.replace("_", " ").replace("/", ": ")
     shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return shown[:1].upper() + shown[1:]

@@ -205,7 +205,8 @@ def _draw_lines(every: Sequence[Any], panels: Sequence[Lines], margin: float) ->
         if panel.percent:
             axes.margins(x=0.0)
             axes.set_ylim(-0.02, 1.02)
-            axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+            unit_of_ticks = "" if panel.y.endswith("(%)") else " %"
+            axes.yaxis.set_major_formatter(lambda value, _, unit=unit_of_ticks: f"{100 * value:.0f}{unit}")
         else:
             axes.margins(x=0.0, y=margin)
         axes.set_ylabel(panel.y, color=INK)

@@ -31,6 +31,34 @@ def estimate_text(estimate: Estimate) -> str:
     return f"{mean:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]".replace("-", "−")
 
 
+def estimate_texts(estimates: Sequence[Estimate]) -> list[str]:
+    """Estimates of one quantity as :func:`estimate_text`, all with the decimals of the most precise of them."""
+    return _with_equal_decimals(estimates, [one[2] - one[1] for one in estimates])
+
+
+def number_texts(values: Sequence[float | int]) -> list[str]:
+    """Numbers of one quantity with the same decimals, – where they are not finite: none if all are integers."""
+    return _with_equal_decimals([(value,) for value in values], [math.nan for _ in values])
+
+
+def _with_equal_decimals(each: Sequence[Sequence[float | int]], widths: Sequence[float]) -> list[str]:
+    known = [abs(x) for one in each for x in one if math.isfinite(x)]
+    whole = all(float(x).is_integer() for x in known)
+    halves = [width / 2 for width in widths if math.isfinite(width) and width > 0]
+    largest = max((x for x in known if x > 0), default=1.0)
+    wanted = 1 - math.floor(math.log10(min(halves))) if halves else 0 if whole else 3 - math.floor(math.log10(largest))
+    digits = max(0, min(wanted, 3 - math.floor(math.log10(largest))))  # at most four digits of the largest
+
+    def text(one: Sequence[float | int]) -> str:
+        value, *ends = one
+        if not math.isfinite(value):
+            return "–"
+        between = f" [{', '.join(f'{x:,.{digits}f}' for x in ends)}]" if ends and all(map(math.isfinite, ends)) else ""
+        return f"{value:,.{digits}f}{between}".replace("-", "−")
+
+    return [text(one) for one in each]
+
+
 def number_text(value: float | int) -> str:
     """Integers with thousands separators, other numbers with four significant digits."""
     if not math.isfinite(value):

@@ -3,19 +3,19 @@
 A panel of lines is a JSON object:
 
 * ``x``, ``y``: titles of the axes; ``percent``, ``vertical``, ``stairs``: see :class:`~shoal.plots.charts.Lines`;
+* ``marks``: names and values of horizontal lines;
 * ``lines``: for each line its ``name``, the coordinates ``x`` [X], ``mean`` [X], ``low`` and ``high`` [X] or empty, and
   ``seeds``, a list of [X] with ``names``, which the reader can show. Unknown values are null.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from shoal.plots.charts import Estimates, Line, Lines
-from shoal.plots.texts import estimate_text
+from shoal.plots.texts import estimate_texts
 from shoal.reporting.page import Html, html_table, tag
 from shoal.statistics.intervals import Estimate
 
@@ -59,15 +59,16 @@ def thinned(
 def lines_data(panel: Lines) -> dict[str, Any]:
     """A panel of lines; its form is described in the module's docstring."""
     lines = [_line_data(line) for line in panel.lines]
+    marks = [[name, _rounded(value, DIGITS)] for name, value in panel.marks.items() if math.isfinite(value)]
     said = {"x": panel.x, "y": panel.y, "percent": panel.percent, "vertical": panel.vertical, "stairs": panel.stairs}
-    return said | {"lines": lines}
+    return said | {"lines": lines, "marks": marks}
 
 
 def _line_data(line: Line) -> dict[str, Any]:
     """A line with the first :data:`SEEDS` of its seeds; none if it has only one."""
     kept = line.seeds.T[:SEEDS] if line.seeds is not None and line.seeds.shape[1] > 1 else []
     first = 1 if line.first_seed is None else line.first_seed
-    banded = np.isfinite(line.band.low).any()
+    banded = (line.band.low < line.band.high).any()
     return {
         "name": line.name,
         "x": chart_numbers(line.x, 9),
@@ -98,11 +99,10 @@ def chart_element(number: int, drawn: Drawn) -> Html:
     return tag("figure", title, tag("div", class_="chart", data_chart=number), note, class_="charted")
 
 
-def estimates_table(panel: Estimates, head: str = "") -> Html:
-    """A table of estimates and intervals, as numbers and as bars on one scale; ``head`` is the heading of the names."""
+def estimates_table(panel: Estimates) -> Html:
+    """A table of estimates and intervals, as numbers and as bars on one scale."""
     title = f"{panel.title[:1].upper()}{panel.title[1:]}: " if panel.title else ""
-    seeds = panel.seeds
-    every = [x for name, one in panel.rows.items() for x in (*one, *seeds.get(name, ())) if math.isfinite(x)]
+    every = [x for one in panel.rows.values() for x in one if math.isfinite(x)]
     low, high = panel.span or (min(every, default=0.0), max(every, default=1.0))
     if not high > low:
         low, high = low - 1.0, high + 1.0
@@ -111,25 +111,25 @@ def estimates_table(panel: Estimates, head: str = "") -> Html:
     def at(value: float) -> str:
         return f"{min(max(20 + 960 * (value - low) / (high - low), 0), 1000):.1f}"
 
+    texts = estimate_texts([*panel.rows.values()])
     rows = [
         {
-            head: name,
-            "interval": _bar(estimate, seeds.get(name, ()), at, panel.mark),
-            "value": tag("span", _text(estimate), class_="value"),
+            "": name,
+            "interval": _bar(estimate, at, panel.mark),
+            "value": tag("span", text, class_="value"),
         }
-        for name, estimate in panel.rows.items()
+        for (name, estimate), text in zip(panel.rows.items(), texts, strict=True)
     ]
     return html_table(rows, title + panel.x, class_="bars", heads={"interval": ends})
 
 
-def _bar(estimate: Estimate, seeds: Sequence[float], at: Any, mark: float | None) -> Html:
+def _bar(estimate: Estimate, at: Any, mark: float | None) -> Html:
     value, low, high = estimate
     parts = []
     if mark is not None:
         parts.append(_stroke("mark", at(mark), 0, at(mark), 20))
     if math.isfinite(low) and math.isfinite(high):
         parts.append(_stroke("span", at(low), 10, at(high), 10))
-    parts += [_stroke("seed", at(x), 4, at(x), 16) for x in seeds if math.isfinite(x)]
     if math.isfinite(value):
         parts.append(_stroke("point", at(value), 10, at(value), 10))  # a dot, since its ends are round
     return tag("svg", *parts, viewBox="0 0 1000 20", preserveAspectRatio="none", class_="bar", aria_hidden="true")
@@ -137,10 +137,6 @@ def _bar(estimate: Estimate, seeds: Sequence[float], at: Any, mark: float | None
 
 def _stroke(kind: str, x1: str, y1: int, x2: str, y2: int) -> Html:
     return tag("line", class_=kind, x1=x1, y1=y1, x2=x2, y2=y2, vector_effect="non-scaling-stroke")
-
-
-def _text(estimate: Estimate) -> str:
-    return estimate_text(estimate) if math.isfinite(estimate[0]) else "–"
 
 
 def _short(value: float) -> str:

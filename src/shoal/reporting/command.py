@@ -112,8 +112,10 @@ def _run(
     recorded: Recorded,
 ) -> Path:
     every = [
-        facts_of(one.folder, one) if isinstance(one, Run) else facts_of(Path(one), environment=environment, trust=trust)
-        for one in given
+        facts_of(one.folder, one, plays=plays)
+        if isinstance(one, Run)
+        else facts_of(Path(one), environment=environment, trust=trust, plays=plays)
+        for one, plays in zip(given, (replays, False), strict=False)
     ]
     if len(every) > 1:
         _check_comparable(*every)
@@ -227,15 +229,15 @@ def _comparison(runs: Sequence[tuple[str, Facts]]) -> Html | None:
         return None
     rows = [
         {
-            "X": pair.x,
-            "Y": pair.y,
-            "X − Y": estimate_text(pair.found.difference),
-            "P(X > Y)": estimate_text(pair.found.improvement),
+            "runs": f"{pair.x} − {pair.y}",
+            "difference": estimate_text(pair.found.difference),
+            "probability": estimate_text(pair.found.improvement),
         }
         for pair in result.pairs
     ]
     caption = (
-        "Difference of the final scores, and probability that a seed of X scores higher than one of Y [95% interval]"
+        "Difference of the final scores, and probability that a seed of the first run scores higher than one of the "
+        "second [95% interval]"
     )
     known = all(math.isfinite(pair.found.difference[1]) for pair in result.pairs)
     said = None if known else tag("p", "A run has one seed, so there is no interval.", class_="note")

@@ -20,6 +20,7 @@ from shoal.errors import InputError
 from shoal.options.flags import flags_of
 from shoal.plots.texts import number_text
 from shoal.presets import sizes_for
+from shoal.reporting import references
 from shoal.runs.open import open_run
 from shoal.runs.run import Run
 from shoal.statistics.intervals import Estimate
@@ -59,6 +60,8 @@ class Facts:
     """The final evaluation of the last policies."""
     best: Scores | None
     """The final evaluation of the best policies."""
+    references: Mapping[str, Scores]
+    """Scores of teams that do not learn, by their names (:mod:`shoal.reporting.references`)."""
     run: Run | None
     """The opened run; None if it cannot be opened."""
     notes: list[str] = field(default_factory=list)
@@ -102,7 +105,13 @@ class Facts:
         return f"Unfinished: at step {number_text(self.run.last_step)} of {number_text(settings.last_step)} per seed."
 
 
-def facts_of(folder: Path, run: Run | None = None, *, environment: Any = None, trust: bool = False) -> Facts:
+MAX_REFERENCES = 4
+"""Largest number of teams that do not learn."""
+
+
+def facts_of(
+    folder: Path, run: Run | None = None, *, environment: Any = None, trust: bool = False, plays: bool = False
+) -> Facts:
     """Read a run's folder.
 
     Args:
@@ -110,6 +119,7 @@ def facts_of(folder: Path, run: Run | None = None, *, environment: Any = None, t
         run: the run, if it is open already.
         environment: see :func:`shoal.open_run`.
         trust: see :func:`shoal.open_run`.
+        plays: measure the scores of teams that do not learn, unless the folder has them.
 
     Raises:
         InputError: the folder holds no run, or its ``run.json`` is damaged.
@@ -122,6 +132,8 @@ def facts_of(folder: Path, run: Run | None = None, *, environment: Any = None, t
         except InputError as error:
             notes.append(f"The run cannot be opened: {error}")
             entries = found["config"]
+    if plays and run is not None:
+        references.measure(run)
     rows = log.read_log(folder, notes.append)
     if not rows:
         notes.append("The log (metrics.jsonl) is missing, so there are no curves.")
@@ -135,7 +147,9 @@ def facts_of(folder: Path, run: Run | None = None, *, environment: Any = None, t
             else "The final evaluation (evaluation.json) is missing, so there is no final score."
         )
     best = _scores(evaluation["best"]) if isinstance(evaluation.get("best"), dict) else None
-    return Facts(folder, entries, found["made_with"], rows, evaluation, last, best, run, notes)
+    known = {name: _scores(one) for name, one in references.read_references(folder).items()}
+    levels = {name: one for name, one in list(known.items())[:MAX_REFERENCES] if one is not None}
+    return Facts(folder, entries, found["made_with"], rows, evaluation, last, best, levels, run, notes)
 
 
 def _scores(found: Mapping[str, Any]) -> Scores | None:

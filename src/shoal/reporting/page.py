@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 from shoal.errors import InputError
 
-_BESIDE = 3
-"""Columns of a table that a phone shows beside each other."""
 _VOID = {"meta", "br"}
 _NUMBER = re.compile(r"[−+-]?[\d,]*\.?\d")
 _IN_SCRIPT = {ord(x): f"\\u{ord(x):04x}" for x in "<>&\u2028\u2029"}
@@ -85,10 +83,8 @@ def html_table(
     class_: str | None = None,
     heads: Mapping[str, Part] = MappingProxyType({}),
 ) -> Html:
-    """A table, which scrolls sideways where it is too wide; columns of numbers are right-aligned.
-
-    On a phone, the lines of a table of more than :data:`_BESIDE` columns are blocks in which each value has its
-    column's name before it, so that nothing is outside the screen.
+    """A table, which scrolls sideways where it is too wide, beside its first column; columns of numbers are
+    right-aligned.
 
     Args:
         rows: one mapping for each line, from column to value (:class:`Html` or text); the first column names the line.
@@ -97,7 +93,6 @@ def html_table(
         heads: contents of the heads of some columns; other heads are the columns' names.
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    stacked = len(columns) > _BESIDE and class_ != "bars"
     numeric = {name for name in columns if all(_is_number(row.get(name, "")) for row in rows)}
 
     def kind(name: str) -> str | None:
@@ -107,20 +102,15 @@ def html_table(
     lines = []
     for row in rows:
         cells = [
-            tag("td", row.get(name, "–"), class_=kind(name), data_column=name if stacked else None)
+            tag("td", row.get(name, "–"), class_=kind(name))
             if i
             else tag("th", row.get(name, "–"), scope="row", class_=kind(name))
             for i, name in enumerate(columns)
         ]
         lines.append(tag("tr", *cells))
-    whole = tag(
-        "table", tag("caption", caption), tag("thead", head), tag("tbody", *lines), class_=_classes(class_, stacked)
-    )
+    said = tag("caption", tag("span", caption))
+    whole = tag("table", said, tag("thead", head), tag("tbody", *lines), class_=class_)
     return tag("div", whole, class_="scroll", role="region", aria_label=caption, tabindex="0")
-
-
-def _classes(given: str | None, stacked: bool) -> str | None:
-    return " ".join(name for name in (given, "stacked" if stacked else None) if name) or None
 
 
 def _is_number(value: Any) -> bool:

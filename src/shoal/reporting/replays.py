@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from shoal.environments.interface import feature_names, parsed
 from shoal.environments.wrappers import Wrapping
 from shoal.plots.texts import number_text, result_text
 from shoal.reporting import scenes
@@ -418,7 +419,7 @@ def _kept(fixed: list[dict[str, Any]], one: dict[str, Any]) -> int | None:
 def _fixed(fixed: Mapping[str, Any], spec: EnvSpec, wrapping: Wrapping, features: bool) -> dict[str, Any]:
     """:attr:`Outline.fixed` with tables of names, of the wrapped environment, and optionally of its features."""
     found = {name: x for name, x in fixed.items() if name not in ("actions", "features")}
-    actions, observed = fixed.get("actions") or [], (fixed.get("features") if features else None) or []
+    actions, observed = fixed.get("actions") or [], (fixed.get("features") or _keys(spec)) if features else []
     if [len(row) for row in actions] == list(spec.action_dims):
         found["actions"] = _table(actions)
     if len(observed) == spec.num_agents and (spec.parts is None or wrapping.frame_stack == 1 or wrapping.blind):
@@ -426,6 +427,18 @@ def _fixed(fixed: Mapping[str, Any], spec: EnvSpec, wrapping: Wrapping, features
         if [len(row) for row in rows] == list(spec.obs_dims):
             found["features"] = _table(rows)
     return found
+
+
+def _keys(spec: EnvSpec) -> list[list[str]]:
+    """The names of each agent's features from the keys of its observation, before wrappers add to it; empty if an agent
+    observes one array."""
+    if spec.interface:
+        found = [feature_names(form) for form in parsed(spec.interface).observations]
+    else:
+        parts = spec.parts or ((),) * spec.num_agents
+        forms = [["dict", [[part.name, ["box", list(part.shape)]] for part in own if part.name]] for own in parts]
+        found = [feature_names(form) for form in forms]
+    return found if all(found) else []
 
 
 def _extended(names: list[str], agent: int, spec: EnvSpec, wrapping: Wrapping) -> list[str]:

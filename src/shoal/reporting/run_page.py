@@ -1,17 +1,17 @@
 """The page of a run."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shoal.errors import InputError
-from shoal.plots.charts import SHARES, Estimates, Line, learning_curves, seeds_line
+from shoal.plots.charts import SHARES, Line, learning_curves, metric_title, seeds_line
 from shoal.plots.curves import series_of
-from shoal.plots.texts import duration_text, metric_text, number_text
-from shoal.reporting.charts import Drawn, chart_element, estimates_table, lines_data, points_for, thinned
+from shoal.plots.texts import duration_text, estimate_text, estimate_texts, number_text, number_texts
+from shoal.reporting.charts import Drawn, chart_element, lines_data, points_for, thinned
 from shoal.reporting.facts import Facts, Scores, changed_rows, every_row, json_number, other_commands, train_command
 from shoal.reporting.page import Html, Page, Section, bullets, html_table, joined_html, pairs, player, tag
 from shoal.statistics.intervals import Estimate, interval_text, scaled
@@ -71,8 +71,15 @@ def _chart(metric: str, runs: Sequence[tuple[str, Facts]]) -> MetricChart | None
     if len(lines) == 1 and not greedy:
         lines[0] = replace(lines[0], name=metric)
     said = ["During training, actions are sampled and exploration is on."] if greedy else []
-    chart = learning_curves(lines, metric)
+    chart = learning_curves(lines, metric, _marks(metric, runs))
     return MetricChart(metric, Drawn(chart, chart.y, " ".join(dict.fromkeys([*said, *notes]))))
+
+
+def _marks(metric: str, runs: Sequence[tuple[str, Facts]]) -> dict[str, float]:
+    """The means of teams that do not learn, by their names."""
+    name = SCORE if metric == "return" else metric
+    found = {team: _estimate(scores, name) for team, scores in _references(runs).items()}
+    return {team: one[0] / _unit(name) for team, one in found.items() if one is not None and math.isfinite(one[0])}
 
 
 def _curve(name: str, found: tuple[np.ndarray, np.ndarray], facts: Facts) -> Line:
@@ -159,10 +166,7 @@ def _scores(runs: Labelled) -> Html:
     parts: list[Html | None] = [_cards(runs)]
     if not every:
         return joined_html(*parts, tag("p", "The run has no final evaluation."))
-    parts.append(_bars("score", [(name, facts, one.estimate, one.per_seed) for name, facts, one in every]))
-    for metric in dict.fromkeys(name for _, _, one in every for name in one.metrics):
-        known = [(name, facts, one.metrics[metric]) for name, facts, one in every if metric in one.metrics]
-        parts.append(_bars(metric, [(name, facts, *values) for name, facts, values in known]))
+    parts.append(_metrics(every, _references(runs)))
     parts += [_seeds(label if len(runs) > 1 else "", facts) for label, facts in runs if len(facts.seeds) > 1]
     if any(facts.best for _, facts in runs):
         said = "The best policies were selected by evaluations during training; these scores are from other episodes."
@@ -174,20 +178,39 @@ def _evaluations(facts: Facts) -> list[tuple[str, Scores | None]]:
     return [("last policies", facts.last), ("best policies", facts.best)]
 
 
-def _bars(metric: str, every: Sequence[tuple[str, Facts, Estimate, tuple[float, ...]]]) -> Html:
-    """One metric of all policies: their names, runs, estimates and the values of each seed."""
-    counts = [len(per_seed) for _, _, _, per_seed in every]
+def _references(runs: Labelled) -> Mapping[str, Scores]:
+    """Scores of teams that do not learn in the environment, which is that of all runs."""
+    return next((facts.references for _, facts in runs if facts.references), {})
+
+
+def _metrics(every: Sequence[tuple[str, Facts, Scores]], references: Mapping[str, Scores]) -> Html:
+    """A line for each metric, a column for each evaluation; the numbers of a line have the same decimals."""
+    columns = {name: scores for name, _, scores in every} | references
+    rows = []
+    for metric in dict.fromkeys(name for _, _, scores in every for name in (SCORE, *scores.metrics)):
+        found = {name: one for name, scores in columns.items() if (one := _estimate(scores, metric)) is not None}
+        rows.append({"metric": metric_title(metric)} | dict(zip(found, estimate_texts([*found.values()]), strict=True)))
+    counts = [len(scores.per_seed) for _, _, scores in every]
     over = [
         f"{interval_text(n)} over {n} seeds" if n > 1 else "95% interval over the episodes of 1 seed" for n in counts
     ]
-    brackets = " or ".join(dict.fromkeys(over))
-    played = "".join(dict.fromkeys(_episodes(facts) for _, facts, _, _ in every))
-    small = "; small marks: single seeds" if max(counts) > 1 else ""
-    scale, unit = (100.0, " in per cent") if metric in SHARES else (1.0, "")
-    estimates = {name: scaled(estimate, scale) for name, _, estimate, _ in every}
-    each = {name: [scale * x for x in per_seed] for name, _, _, per_seed in every if len(per_seed) > 1}
-    caption = f"{metric.replace('_', ' ').capitalize()}{unit}: mean [{brackets}]{played}{small}"
-    return estimates_table(Estimates(estimates, caption, seeds=each), head="policies")
+    played = "".join(dict.fromkeys(_episodes(facts) for _, facts, _ in every))
+    told = f". Teams that do not learn, over their episodes: {', '.join(references)}" if references else ""
+    return html_table(rows, f"Mean [{' or '.join(dict.fromkeys(over))}]{played}{told}", class_="metrics")
+
+
+SCORE = "score"
+
+
+def _estimate(scores: Scores, metric: str) -> Estimate | None:
+    """The score or a metric, shares in per cent; None if it is not known."""
+    if metric == SCORE:
+        return scores.estimate
+    return scaled(scores.metrics[metric][0], _unit(metric)) if metric in scores.metrics else None
+
+
+def _unit(metric: str) -> float:
+    return 100.0 if metric in SHARES else 1.0
 
 
 def _episodes(facts: Facts) -> str:
@@ -197,42 +220,47 @@ def _episodes(facts: Facts) -> str:
 
 def _seeds(label: str, facts: Facts) -> Html:
     """A row per seed; collapsed, since there may be many."""
-    rows = []
-    for i, seed in enumerate(facts.seeds):
-        row: dict[str, str] = {"seed": str(seed)}
-        for which, one in _evaluations(facts):
-            if one is None:
-                continue
-            row[f"score, {which}"] = _at(one.per_seed, i, "")
-            row |= {f"{name}, {which}": _at(values, i, name) for name, (_, values) in one.metrics.items()}
-        rows.append(row)
+    found: dict[str, Sequence[str]] = {}
+    for which, one in _evaluations(facts):
+        each = {} if one is None else {SCORE: one.per_seed} | {name: x for name, (_, x) in one.metrics.items()}
+        for name, values in each.items():
+            shown = [_unit(name) * values[i] if i < len(values) else math.nan for i in range(len(facts.seeds))]
+            found[f"{metric_title(name)}, {which}"] = number_texts(shown)
+    rows = [
+        {"seed": str(seed)} | {name: texts[i] for name, texts in found.items()} for i, seed in enumerate(facts.seeds)
+    ]
     caption = f"Mean over the final episodes of each seed{f' of {label}' if label else ''}"
-    return tag("details", tag("summary", "All seeds"), html_table(rows, caption))
-
-
-def _at(values: Sequence[float], i: int, metric: str) -> str:
-    if i >= len(values) or not math.isfinite(values[i]):
-        return "–"
-    rounded = float(f"{values[i]:.4g}")
-    return metric_text(metric, rounded).removeprefix(f"{metric} ") if metric in SHARES else number_text(rounded)
+    return tag("details", tag("summary", f"All seeds of {label}" if label else "All seeds"), html_table(rows, caption))
 
 
 def _cards(runs: Labelled) -> Html:
-    """Steps, time and speed."""
-    each = [_extent(facts) for _, facts in runs]
+    """Score, steps, time and speed."""
+    each = [_main_scores(facts) | _extent(facts) for _, facts in runs]
     if len(runs) == 1:
-        return pairs(each[0], class_="cards")
+        return pairs({name: _short_first(text) for name, text in each[0].items()}, class_="cards")
     rows = [{"run": label} | extent for (label, _), extent in zip(runs, each, strict=True)]
-    return html_table(rows, "Steps, time and speed of training")
+    return html_table(rows, "The last policies, and steps, time and speed of training")
+
+
+def _short_first(text: str) -> Html:
+    """A value and, smaller, what follows it: its interval or its unit."""
+    value, space, rest = text.partition(" ")
+    return joined_html(value, tag("small", space + rest) if rest else None)
+
+
+def _main_scores(facts: Facts) -> dict[str, str]:
+    """The score and the win rate of the last policies."""
+    found = {} if facts.last is None else {name: _estimate(facts.last, name) for name in (SCORE, "won")}
+    return {metric_title(name): estimate_text(one) for name, one in found.items() if one is not None}
 
 
 def _extent(facts: Facts) -> dict[str, str]:
     last = max(facts.rows, key=lambda row: row["step"], default={"step": 0})
     seconds, steps, seeds = json_number(last.get("seconds")), last["step"], len(facts.seeds)
-    found = {"seeds": number_text(seeds), "steps per seed": number_text(steps)}
+    found = {"Seeds": number_text(seeds), "Steps per seed": number_text(steps)}
     if seconds > 0:
         speed = f"{number_text(round(steps * seeds / seconds))} steps per second, all seeds"
-        found |= {"training": duration_text(seconds), "speed": speed}
+        found |= {"Training": duration_text(seconds), "Speed": speed}
     return found
 
 
@@ -269,7 +297,7 @@ def _again(runs: Labelled) -> Html:
 
 
 def _configuration(label: str, facts: Facts, count: int) -> Html:
-    every = html_table(every_row(facts), "All flags of the run")
+    every = html_table(every_row(facts), "All flags of the run", class_="plain")
     folded = tag("details", tag("summary", "All flags"), every)
     head = tag("h3", label) if count > 1 else None
     if facts.run is None:
@@ -277,7 +305,9 @@ def _configuration(label: str, facts: Facts, count: int) -> Html:
     rows = changed_rows(facts.run)
     caption = "Flags that differ from the code's defaults: from Shoal's preset for this task, or given by the user"
     return joined_html(
-        head, html_table(rows, caption) if rows else tag("p", "All flags have their default values."), folded
+        head,
+        html_table(rows, caption, class_="plain") if rows else tag("p", "All flags have their default values."),
+        folded,
     )
 
 

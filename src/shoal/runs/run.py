@@ -124,7 +124,7 @@ class Run:
 
     def draw(self, played: Sequence[RecordedEpisode], path: Path, most: int = animation.MAX_FRAMES) -> Path:
         """Write an animated picture of recorded episodes, each of at most ``most`` frames."""
-        return draw_episodes(played, self.spec, path, f"{self.algorithm} · {self.environment}", most)
+        return draw_episodes(played, self.env, path, f"{self.algorithm} · {self.environment}", most)
 
     def best_seed(self) -> int:
         """The seed with the highest score: of the final evaluation, if this process made it, or of 64 episodes."""

@@ -227,16 +227,20 @@ def _known(spec: EnvSpec, values: Sequence[Any] | np.ndarray) -> dict[str, float
 
 
 def draw_episodes(
-    played: Sequence[RecordedEpisode], spec: EnvSpec, path: Path, title: str, most: int = animation.MAX_FRAMES
+    played: Sequence[RecordedEpisode], env: AnyEnvironment, path: Path, title: str, most: int = animation.MAX_FRAMES
 ) -> Path:
-    """Write an animated picture of recorded episodes, each of at most ``most`` frames.
+    """Write an animated picture of recorded episodes of an environment, each of at most ``most`` frames.
 
     Raises:
         WriteError: it cannot be written.
     """
-    drawn = all(episode.frames for episode in played)
-    frames = None
-    if drawn and all(isinstance(episode.frames, Pictures) for episode in played):
+    drawn, spec = all(episode.frames for episode in played), env.spec
+    frames, states = None, [state for episode in played for state in episode.states]
+    fitted = getattr(env.render, "fitted", None) if isinstance(env, Environment) else None
+    if drawn and fitted is not None and states:
+        draw = fitted(states)
+        frames = Pictures([partial(draw, state) for state in states])
+    elif drawn and all(isinstance(episode.frames, Pictures) for episode in played):
         frames = Pictures([each for episode in played for each in cast(Pictures, episode.frames).drawing])
     elif drawn:
         frames = [frame for episode in played for frame in episode.frames or ()]

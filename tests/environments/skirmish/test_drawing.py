@@ -17,9 +17,11 @@ from shoal.environments.skirmish.drawing import (
     RAISED,
     VERMILION,
     VIOLET,
+    BattlePictures,
     battle_outline,
     battle_picture,
     heat,
+    view_around,
     view_of,
 )
 from shoal.environments.skirmish.units import UNITS
@@ -224,3 +226,22 @@ def test_a_heat_map_is_strongest_where_most_units_were():
     frame = np.concatenate([np.zeros((drawing.HEAD, *few.shape[1:]), np.uint8), few])
     pale = around(battle, frame, 20.25, 12.25, 0.1).astype(int)
     assert (pale > np.array(BLUE)).all() and (pale < np.array(drawing.PAPER)).all()
+
+
+def test_a_video_shows_the_part_of_the_map_where_units_are() -> None:
+    battle = battle_of(["stalker"], ["zealot"], terrain="open")
+    states = [
+        state_of(battle, ["stalker"], ["zealot"], x=[x, 20.0], y=[y, 16.0]) for x, y in ((9.0, 16.0), (12.0, 14.0))
+    ]
+    whole, part = view_of(battle), view_around(battle, states)
+    assert part.scale > 1.5 * whole.scale
+    for state in states:
+        for x, y in zip(state.x, state.y, strict=True):
+            across, down = (z / side for z, side in zip(part.at(x, y), part.ground.size, strict=True))
+            assert 0.05 < across < 0.95 and 0.05 < down < 0.95
+    draw = BattlePictures(battle).fitted(states)
+    one, other = map(draw, states)
+    assert one.shape == other.shape and (one != other).any()
+    np.testing.assert_array_equal(BattlePictures(battle)(states[0]), battle_picture(battle, states[0]))
+    edge = state_of(battle, ["stalker"], ["zealot"], x=[0.5, 31.5], y=[0.5, 31.5])
+    assert view_around(battle, [edge]).ground.size == whole.ground.size, "not beyond the whole map"

@@ -62,6 +62,8 @@ HEAD = 30
 """Height in pixels of the line of text above the map."""
 FLYING_ROOM = 1.0
 """Cells that flying units may leave the walkable ground by."""
+AROUND, SMALLEST_VIEW = 2.0, 8.0
+"""Cells around all units in :func:`view_around`, and its smallest width and height."""
 HIGH_GROUND: dict[str, tuple[int, int]] = {"ravine": (14, 20)}
 """First row of the high ground, and the row after its last, where the map archive has any."""
 
@@ -85,20 +87,39 @@ class View(NamedTuple):
 
 def view_of(battle: Battle) -> View:
     """The walkable part of the battle's map, with room for the largest unit at its border."""
-    around = max(unit.radius for unit in battle.types)
-    return _view(battle.terrain, around, FLYING_ROOM if any(unit.flies for unit in battle.types) else 0.0)
+    return _view(battle.terrain, *_edges(battle))
 
 
-@functools.cache
-def _view(terrain: str, margin: float, room: float) -> View:
-    cells = climbable(terrain)
+def view_around(battle: Battle, states: Sequence[State]) -> View:
+    """The part of :func:`view_of` in which units are in some states, with a margin."""
+    left, bottom, right, top = _edges(battle)
+
+    def span(name: str, low: float, high: float) -> tuple[float, float]:
+        places = np.stack([np.asarray(getattr(state, name)) for state in states])
+        least, most = float(places.min()), float(places.max())
+        more = max(AROUND, (SMALLEST_VIEW - (most - least)) / 2)
+        return max(low, least - more), min(high, most + more)
+
+    (west, east), (south, north) = span("x", left, right), span("y", bottom, top)
+    return _view(battle.terrain, west, south, east, north)
+
+
+def _edges(battle: Battle) -> tuple[float, float, float, float]:
+    """left, bottom, right, top of what is shown of the whole map."""
+    cells, margin = climbable(battle.terrain), max(unit.radius for unit in battle.types)
+    room = FLYING_ROOM if any(unit.flies for unit in battle.types) else 0.0
     columns, rows = np.flatnonzero(cells.any(1)), np.flatnonzero(cells.any(0))
-    left, right = columns[0] - margin, columns[-1] + 1 + margin
     bottom, top = rows[0] - margin - room, rows[-1] + 1 + margin + max(room, 0.4)  # bars
+    return float(columns[0] - margin), float(bottom), float(columns[-1] + 1 + margin), float(top)
+
+
+@functools.lru_cache(64)
+def _view(terrain: str, left: float, bottom: float, right: float, top: float) -> View:
+    cells = climbable(terrain)
     scale = FINE * min(WIDEST / (right - left), HIGHEST / (top - bottom))
     wide, high = (FINE * round(length * scale / FINE) for length in (right - left, top - bottom))
     ground = Image.new("RGB", (wide, high + HEAD * FINE), BLOCKED)
-    view = View(float(left), float(top), float(scale), ground)
+    view = View(left, top, float(scale), ground)
     pen = ImageDraw.Draw(ground)
     first, after = HIGH_GROUND.get(terrain, (SIDE, SIDE))
     for (x, y), steps_over in np.ndenumerate(cells):
@@ -327,17 +348,32 @@ class _Fighter(NamedTuple):
         return self.health > 0.0
 
 
-def battle_picture(battle: Battle, state: State) -> np.ndarray:
+class BattlePictures(NamedTuple):
+    """Draws the states of a battle: :attr:`shoal.types.Environment.render` of ``skirmish/…``."""
+
+    battle: Battle
+
+    def __call__(self, state: State) -> np.ndarray:
+        """One state on the whole map; see :func:`battle_picture`."""
+        return battle_picture(self.battle, state)
+
+    def fitted(self, states: Sequence[State]) -> "functools.partial[np.ndarray]":
+        """state -> its picture, in which only the part of the map is shown where units are in any of the states."""
+        return functools.partial(battle_picture, self.battle, view=view_around(self.battle, states))
+
+
+def battle_picture(battle: Battle, state: State, view: View | None = None) -> np.ndarray:
     """One state as a picture.
 
     Args:
         battle: the armies and the map.
         state: of one environment.
+        view: the part of the map; None for all of it.
 
     Returns:
         uint8 [height, width, 3], of one size for all states of a battle.
     """
-    view = view_of(battle)
+    view = view_of(battle) if view is None else view
     image = view.ground.copy()
     pen = ImageDraw.Draw(image, "RGBA")
     fighters = _fighters(battle, state, view)

@@ -117,7 +117,7 @@ def make(
     )
     name = f"skirmish/{task if isinstance(task, str) else task.name}"
     start = drawn.start_of(battle) if chosen is None else _start(battle, chosen)
-    views = partial(drawing.battle_picture, battle), partial(drawing.battle_outline, battle)
+    views = drawing.BattlePictures(battle), partial(drawing.battle_outline, battle)
     return battle_environment(name, battle, start, chosen is not None, *views)
 
 

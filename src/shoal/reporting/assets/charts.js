@@ -2,7 +2,7 @@
 "use strict";
 window.ShoalCharts = (() => {
   const HUES = 7;
-  const MANY = 6; // bands of more lines cover each other, so they are shown on request
+  const MANY = 6; // bands of more lines cover each other, so each line has a plot of its own
   const DASHES = [[], [8, 4], [8, 3, 2, 3], [2, 3]];
   const charts = [];
   let palette = {};
@@ -10,7 +10,7 @@ window.ShoalCharts = (() => {
   function readPalette() {
     const style = getComputedStyle(document.documentElement);
     const value = (name) => style.getPropertyValue(name).trim();
-    palette = { ink: value("--ink"), faint: value("--faint"), line: value("--line"), hues: [] };
+    palette = { ink: value("--ink"), faint: value("--faint"), line: value("--line"), paper: value("--paper"), hues: [] };
     for (let i = 0; i < HUES; i += 1) palette.hues.push(value(`--hue${i}`));
   }
 
@@ -45,12 +45,18 @@ window.ShoalCharts = (() => {
 
   const shown = (chart, value) => (chart.percent ? `${number(100 * value)} %` : number(value));
 
-  // The aligned data of uPlot, and for each of its series the line and the kind (mean, low, high, seed).
+  // The aligned data of uPlot, and for each of its series the line and the kind (mean, low, high, seed, other). In a
+  // chart of line `only`, the means of the others are thin and grey.
   function aligned(chart) {
     const tables = [];
     const series = [];
     chart.lines.forEach((line, i) => {
       const columns = [line.x, line.mean];
+      tables.push(columns);
+      if (chart.only !== undefined && i !== chart.only) {
+        series.push({ line: i, kind: "other", label: "" });
+        return;
+      }
       series.push({ line: i, kind: "mean", label: line.name });
       if (line.low.length) {
         columns.push(line.low, line.high);
@@ -60,15 +66,62 @@ window.ShoalCharts = (() => {
         columns.push(values);
         series.push({ line: i, kind: "seed", label: line.names[k] });
       });
-      tables.push(columns);
     });
     return { data: tables.length > 1 ? uPlot.join(tables) : tables[0], series };
   }
 
+  const values = (chart) => chart.lines.flatMap((line) => [...line.mean, ...line.low, ...line.high]).filter((x) => x !== null);
+
   function positive(chart) {
-    const every = chart.lines.flatMap((line) => [...line.mean, ...line.low, ...line.seeds.flat()]);
-    const known = every.filter((value) => value !== null);
+    const known = [...values(chart), ...chart.lines.flatMap((line) => line.seeds.flat()).filter((x) => x !== null)];
     return known.length > 0 && known.every((value) => value > 0);
+  }
+
+  // The ends of the vertical axis: of what is shown, of the marks, and of all lines where several plots share the axis.
+  function ends(chart, vertical, state) {
+    const also = state.marks ? chart.marks.map((mark) => mark[1]) : [];
+    if (chart.only !== undefined) also.push(...values(chart));
+    const fit = vertical === "log" ? (low, high) => uPlot.rangeLog(low, high, 10, true)
+      : vertical === "symlog" ? (low, high) => uPlot.rangeAsinh(low, high, 10, true)
+        : (low, high) => uPlot.rangeNum(low, high, 0.1, true);
+    return (_, low, high) => {
+      const every = [low, high, ...also].filter((x) => x !== null && (vertical !== "log" || x > 0));
+      const [least, most] = every.reduce(([a, b], x) => [Math.min(a, x), Math.max(b, x)], [Infinity, -Infinity]);
+      if (chart.percent && vertical === "linear") return [Math.min(0, least), Math.max(1, most) * 1.02];
+      return every.length ? fit(least, most) : [low, high];
+    };
+  }
+
+  // Horizontal lines with their names, which stand at the right, the left and in the middle in turn.
+  function drawMarks(plot, chart) {
+    const { ctx, bbox } = plot, ratio = devicePixelRatio || 1;
+    ctx.save();
+    ctx.fillStyle = palette.faint;
+    ctx.lineJoin = "round";
+    ctx.font = `${11 * ratio}px system-ui, sans-serif`;
+    ctx.textBaseline = "bottom";
+    chart.marks.forEach(([name, value], i) => {
+      const y = plot.valToPos(value, "y", true), align = ["right", "left", "center"][i % 3];
+      if (!(y >= bbox.top - 1 && y <= bbox.top + bbox.height + 1)) return;
+      ctx.setLineDash([5 * ratio, 4 * ratio]);
+      ctx.lineWidth = ratio;
+      ctx.strokeStyle = palette.faint;
+      ctx.beginPath();
+      ctx.moveTo(bbox.left, y);
+      ctx.lineTo(bbox.left + bbox.width, y);
+      ctx.stroke();
+      if (chart.only > 0) return; // the first of several plots names them
+      ctx.textAlign = align;
+      const below = y - bbox.top < 14 * ratio;
+      const across = { right: bbox.width - 4 * ratio, left: 4 * ratio, center: bbox.width / 2 }[align];
+      const place = [bbox.left + across, y + (below ? 14 : -1) * ratio], text = `${name} ${shown(chart, Number(value.toPrecision(3)))}`;
+      ctx.setLineDash([]);
+      ctx.lineWidth = 4 * ratio;
+      ctx.strokeStyle = palette.paper;
+      ctx.strokeText(text, ...place);
+      ctx.fillText(text, ...place);
+    });
+    ctx.restore();
   }
 
   function seriesOptions(chart, each) {
@@ -81,6 +134,7 @@ window.ShoalCharts = (() => {
         points: { show: few, size: 7, fill: () => hue(each.line) },
       };
     }
+    if (each.kind === "other") return { ...common, width: 1, stroke: () => palette.line };
     if (each.kind === "seed") {
       return { ...common, width: 1, stroke: () => faded(each.line, 0.55) };
     }
@@ -93,32 +147,35 @@ window.ShoalCharts = (() => {
     const mark = { stroke: () => palette.line, width: 1 };
     const decade = (x) => x === 0 || Math.abs(Math.log10(Math.abs(x)) % 1) < 1e-9;
     const sparse = vertical === "linear" ? {} : { filter: (_, ticks) => ticks.map((x) => (decade(x) ? x : null)) };
-    const share = chart.percent && vertical === "linear";
-    const range = (_, low, high) => [Math.min(0, low), Math.max(1, high) * 1.02];
+    const tick = (x) => (x === null ? "" : chart.y.endsWith("(%)") ? number(100 * x) : shown(chart, x));
     return {
       width, height,
       legend: { show: false },
-      cursor: { drag: { x: true, y: false, dist: 8 }, focus: { prox: 24 }, points: { size: 7 } },
+      cursor: {
+        drag: { x: true, y: false, dist: 8 }, focus: { prox: 24 }, points: { size: 7 },
+        ...(chart.together ? { sync: { key: chart.together } } : {}),
+      },
       focus: { alpha: 0.35 },
       scales: {
         x: { time: false },
         y: {
           distr: vertical === "log" ? 3 : vertical === "symlog" ? 4 : 1,
           ...(vertical === "symlog" ? { asinh: 1 } : {}),
-          ...(share ? { range } : {}),
+          range: ends(chart, vertical, state),
         },
       },
       axes: [
         { ...axis, grid: mark, ticks: mark, label: chart.x, labelSize: 22, size: 34, values: (_, ticks) => ticks.map(number) },
         {
           ...axis, grid: { ...mark, ...sparse }, ticks: { ...mark, ...sparse }, size: 58, space: 36,
-          values: (_, ticks) => ticks.map((x) => (x === null ? "" : shown(chart, x))),
+          values: (_, ticks) => ticks.map(tick),
         },
       ],
       series: [{}, ...parts.series.map((each) => seriesOptions(chart, each))],
       bands: parts.series.flatMap((each, i) =>
         each.kind === "low" ? [{ series: [i + 2, i + 1], fill: () => faded(each.line, 0.2) }] : []),
       hooks: {
+        draw: [(plot) => state.marks && drawMarks(plot, chart)],
         setCursor: [(plot) => state.read(plot)],
         setScale: [(plot, key) => state.zoomed(plot, key)],
       },
@@ -127,7 +184,10 @@ window.ShoalCharts = (() => {
 
   // One chart in its element: a row of tools, the plot, and the legend.
   function mount(place, chart) {
-    const state = { seeds: false, bands: chart.lines.length <= MANY, log: false, hidden: new Set(), plot: null, read() {}, zoomed() {} };
+    const state = {
+      seeds: false, bands: chart.only !== undefined || chart.lines.length <= MANY, log: false, marks: true,
+      hidden: new Set(), plot: null, read() {}, zoomed() {},
+    };
     const parts = aligned(chart);
     const first = parts.data[0][0], last = parts.data[0][parts.data[0].length - 1];
     const tools = make("div", "tools"), field = make("div", "plot"), legend = make("div", "legend");
@@ -137,6 +197,7 @@ window.ShoalCharts = (() => {
     place.append(tools, field, legend);
 
     const keys = chart.lines.map((line, i) => {
+      if (chart.only !== undefined && i !== chart.only) return null;
       const key = button("", true, () => toggle(i));
       key.className = "key";
       const swatch = make("span", "swatch"), value = make("span", "reading");
@@ -146,7 +207,7 @@ window.ShoalCharts = (() => {
       return { key, swatch, value };
     });
 
-    const wanted = { mean: () => true, low: () => state.bands, high: () => state.bands, seed: () => state.seeds };
+    const wanted = { mean: () => true, other: () => true, low: () => state.bands, high: () => state.bands, seed: () => state.seeds };
     const visible = (each) => !state.hidden.has(each.line) && wanted[each.kind]();
 
     function showSeries() {
@@ -169,19 +230,23 @@ window.ShoalCharts = (() => {
         if (state.plot) act();
       }));
     }
-    if (chart.lines.some((line) => line.low.length)) tool("Intervals", "bands", showSeries);
-    if (chart.lines.some((line) => line.seeds.length)) tool("Single seeds", "seeds", showSeries);
-    if (chart.vertical === "linear" && !chart.percent && positive(chart)) tool("Logarithmic", "log", draw);
+    if (chart.only === undefined) {
+      if (chart.lines.some((line) => line.low.length)) tool("Intervals", "bands", showSeries);
+      if (chart.lines.some((line) => line.seeds.length)) tool("Single seeds", "seeds", showSeries);
+      if (chart.marks.length) tool("References", "marks", draw);
+      if (chart.vertical === "linear" && !chart.percent && positive(chart)) tool("Logarithmic", "log", draw);
+    }
     tools.append(reset);
 
     state.read = (plot) => {
       const at = plot.cursor.idx;
-      keys.forEach(({ value }, i) => {
+      keys.forEach((each, i) => {
+        if (!each) return;
         const column = 1 + parts.series.findIndex((each) => each.line === i && each.kind === "mean");
         let k = at;
         while (k !== null && k !== undefined && k > 0 && parts.data[column][k] === undefined) k -= 1;
         const found = k === null || k === undefined ? null : parts.data[column][k];
-        value.textContent = found === null || found === undefined ? "" : shown(chart, found);
+        each.value.textContent = found === null || found === undefined ? "" : shown(chart, found);
       });
       place.dataset.at = at === null || at === undefined ? "" : String(parts.data[0][at]);
     };
@@ -195,10 +260,13 @@ window.ShoalCharts = (() => {
       event.preventDefault();
       const plot = state.plot, at = plot.cursor.idx;
       const next = at === null || at === undefined ? 0 : Math.min(Math.max(at + by, 0), parts.data[0].length - 1);
-      plot.setCursor({ left: plot.valToPos(parts.data[0][next], "x"), top: plot.over.clientHeight / 2 });
+      const beside = chart.together ? charts.filter((each) => each.chart.together === chart.together) : [{ plot: () => plot }];
+      for (const each of beside.map((one) => one.plot()).filter(Boolean)) {
+        each.setCursor({ left: each.valToPos(parts.data[0][next], "x"), top: each.over.clientHeight / 2 });
+      }
     });
 
-    const height = () => (field.clientWidth < 420 ? 210 : 260);
+    const height = () => (chart.only !== undefined ? 180 : field.clientWidth < 420 ? 210 : 260);
 
     function draw() {
       if (state.plot) state.plot.destroy();
@@ -209,7 +277,7 @@ window.ShoalCharts = (() => {
     }
 
     function repaint() {
-      keys.forEach(({ swatch }, i) => { swatch.style.borderTopColor = hue(i); });
+      keys.forEach((each, i) => { if (each) each.swatch.style.borderTopColor = hue(i); });
       if (state.plot) state.plot.redraw(false);
     }
 
@@ -222,10 +290,35 @@ window.ShoalCharts = (() => {
     charts.push({ place, chart, repaint, plot: () => state.plot });
   }
 
+  // A plot for each line on common axes, and all lines in one plot on request.
+  function mountEach(place, chart, name) {
+    const tools = make("div", "tools"), grid = make("div", "each"), whole = make("div", "chart whole");
+    whole.hidden = true;
+    const toggle = button("In one plot", false, () => {
+      whole.hidden = !whole.hidden;
+      grid.hidden = !whole.hidden;
+      toggle.setAttribute("aria-pressed", String(!whole.hidden));
+      if (!whole.childElementCount) mount(whole, chart);
+    });
+    tools.append(toggle);
+    place.append(tools, grid, whole);
+    chart.lines.forEach((_, only) => {
+      const cell = make("div", "chart");
+      grid.append(make("div", "charted"));
+      grid.lastChild.append(cell);
+      mount(cell, { ...chart, only, together: name });
+    });
+  }
+
   function start() {
     readPalette();
     const data = JSON.parse(document.getElementById("chart-data").textContent);
-    for (const place of document.querySelectorAll(".chart[data-chart]")) mount(place, data[Number(place.dataset.chart)]);
+    for (const place of document.querySelectorAll(".chart[data-chart]")) {
+      const chart = data[Number(place.dataset.chart)];
+      const banded = chart.lines.filter((line) => line.low.length).length;
+      if (banded > MANY) mountEach(place, chart, `chart-${place.dataset.chart}`);
+      else mount(place, chart);
+    }
     document.addEventListener("shoal:theme", () => {
       readPalette();
       charts.forEach((each) => each.repaint());

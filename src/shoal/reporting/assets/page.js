@@ -84,6 +84,14 @@
     });
   }
 
+  // Tables of which columns are outside the screen say so.
+  function startScrolling() {
+    const watch = new ResizeObserver((entries) => {
+      for (const { target } of entries) target.toggleAttribute("data-cut", target.scrollWidth > target.clientWidth + 1);
+    });
+    for (const place of document.querySelectorAll(".scroll")) watch.observe(place);
+  }
+
   function startPlayer() {
     const place = document.getElementById("player"), data = document.getElementById("replay-data");
     if (place && data && window.ShoalPlayer) window.ShoalPlayer.mount(place, JSON.parse(data.textContent));
@@ -92,6 +100,7 @@
 
   startTheme();
   document.querySelectorAll("main table").forEach(startSorting);
+  startScrolling();
   window.ShoalCharts.start();
   startPlayer();
 })();

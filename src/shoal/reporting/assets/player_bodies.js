@@ -11,7 +11,7 @@
 
   const ground = (scene) => {
     const { pen, camera, episode, width, height, colours } = scene;
-    const [left, bottom, right, top] = episode.fixed.box;
+    const [left, bottom, right, top] = episode.fixed.cell ? episode.fixed.box : camera.shown;
     pen.fillStyle = colours.panel;
     pen.fillRect(0, 0, width, height);
     pen.fillStyle = colours.paper;

@@ -66,7 +66,8 @@
     const [left, bottom, right, top] = box;
     const scale = Math.min(width / (right - left), height / (top - bottom));
     const [dx, dy] = [(width - scale * (right - left)) / 2, (height - scale * (top - bottom)) / 2];
-    return { scale, x: (x) => dx + (x - left) * scale, y: (y) => dy + (top - y) * scale };
+    const shown = [left - dx / scale, bottom - dy / scale, right + dx / scale, top + dy / scale]; // the whole canvas
+    return { scale, shown, x: (x) => dx + (x - left) * scale, y: (y) => dy + (top - y) * scale };
   };
 
   /** Interpolated positions between two steps; a jump of more than a third of the scene is not interpolated. */

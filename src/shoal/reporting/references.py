@@ -1,0 +1,186 @@
+"""Scores of teams that do not learn, in the environment of a run: random actions, doing nothing, a script.
+
+A report shows them beside the run's scores and in its curves. The first report that may play episodes measures them and
+saves them in the run's folder; later ones read the file. They are not measured where frozen policies play a side, whose
+scores depend on those policies.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from shoal import algorithms
+from shoal.errors import GameError, InputError
+from shoal.game import HostEnvironment
+from shoal.rollouts.drawing import WatchedGame
+from shoal.rollouts.host import HostRollout, Parallelism
+from shoal.runs.run import Run
+from shoal.security import reading
+from shoal.storage.folders import MAX_EVALUATION_BYTES
+from shoal.system.files import dumps, from_json, write_text
+from shoal.training.evaluation import Evaluation, evaluate, evaluation_of, learner_of
+from shoal.types import Algorithm, AnyEnvironment, Box, Environment, EnvSpec, Learner, PyTree, Scale, Step
+
+REFERENCES_FILE = "references.json"
+EPISODES = 64
+"""Largest number of episodes of each team."""
+STEPS = 16_384
+"""Steps of each team on the device, as far as they are more than :data:`FEWEST` episodes."""
+FEWEST = 16
+"""Least number of episodes of each team on the device."""
+HOST_SECONDS = 5.0
+"""Time after which no further episode of a host environment is begun or finished, without the start of its process."""
+RANDOM, NOTHING = "random actions", "doing nothing"
+_NOTHING = frozenset({"no-op", "noop", "none", "nothing", "stay", "stop", "wait"})
+"""Names of actions without an effect."""
+
+Act = Callable[[Step, PRNGKeyArray], Array]
+"""(step [E ...], key) -> actions [E N ...]."""
+
+
+def measure(run: Run) -> None:
+    """Play the episodes and save their scores in the run's folder, unless it has them already.
+
+    Nothing is saved if the environment cannot be built, fails, or does not finish an episode in time, or if the folder
+    cannot be written.
+    """
+    if (run.folder / REFERENCES_FILE).exists() or run.settings.opponent_options.opponents is not None:
+        return
+    with contextlib.suppress(InputError, GameError):  # the replays report why it cannot be played
+        path = reading.own_file(run.folder, REFERENCES_FILE)
+        found = played(run.env)
+        entries = {name: one.as_json() | {"episodes": one.scores.shape[1]} for name, one in found.items()}
+        if found:
+            write_text(path, dumps({"scores": entries}, "references", indent=1) + "\n")
+
+
+def read_references(folder: Path) -> Mapping[str, Any]:
+    """The evaluations in the run's folder, by name and unchecked; empty if there are none."""
+    try:
+        found = from_json(reading.parse_json(reading.read_bytes(folder / REFERENCES_FILE, MAX_EVALUATION_BYTES)))
+    except (OSError, ValueError):
+        return {}
+    scores = found.get("scores") if isinstance(found, dict) else None
+    known = scores if isinstance(scores, dict) else {}
+    return {name: one for name, one in known.items() if isinstance(one, dict)}
+
+
+def played(env: AnyEnvironment) -> dict[str, Evaluation]:
+    """The scores by the team's name; on the host only of random actions."""
+    if isinstance(env, HostEnvironment):
+        found = _on_host(env, _algorithm([_random(env.spec)]))
+        return {} if found is None else {RANDOM: found}
+    teams = {RANDOM: _random(env.spec)} | _idle(env) | _scripted(env.spec)
+    learner, episodes = learner_of(jnp.arange(len(teams))), min(EPISODES, max(FEWEST, STEPS // env.spec.horizon))
+    found = evaluate(env, _algorithm(list(teams.values())), learner, jax.random.key(0), episodes)
+    return {
+        name: Evaluation(*(x[i : i + 1] for x in found[:3]), {key: x[i : i + 1] for key, x in found.metrics.items()})
+        for i, name in enumerate(teams)
+    }
+
+
+def _algorithm(teams: Sequence[Act]) -> Algorithm:
+    """An algorithm whose policy is the number of a team; with one of them for each seed, all are compiled at once."""
+
+    def act(
+        learner: Learner, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[PyTree, Array, dict[str, Array]]:
+        del greedy
+        return carry, jnp.stack([team(step, key) for team in teams])[learner.policy], {}
+
+    def init(key: PRNGKeyArray) -> Learner:
+        del key
+        return learner_of(jnp.arange(1))
+
+    return Algorithm(init, lambda count: (), act, lambda learner, data, key: (learner, {}))
+
+
+def _random(spec: EnvSpec) -> Act:
+    space = spec.action
+
+    def act(step: Step, key: PRNGKeyArray) -> Array:
+        drawn = jax.random.uniform(key, step.legal.shape)
+        if isinstance(space, Box):
+            return space.low + (space.high - space.low) * drawn
+        return jnp.where(step.legal, drawn, -1.0).argmax(-1).astype(jnp.int32)
+
+    return act
+
+
+def _idle(env: Environment) -> dict[str, Act]:
+    """The team that does nothing; empty unless each agent has an action of which the environment's names say so."""
+    spec = env.spec
+    if isinstance(spec.action, Box) or env.outline is None:
+        return {}
+    names = env.outline(_some_state(env)).fixed.get("actions") or []
+    idle = np.zeros((spec.num_agents, spec.action.n), bool)
+    for i, row in enumerate(names[: spec.num_agents]):
+        idle[i, : len(row)] = [str(name) in _NOTHING for name in row[: spec.action.n]]
+    if not idle.any(1).all():
+        return {}
+
+    def act(step: Step, key: PRNGKeyArray) -> Array:
+        del key
+        return (2 * step.legal + idle).argmax(-1).astype(jnp.int32)  # a legal action in any case
+
+    return {NOTHING: act}
+
+
+def _some_state(env: Environment) -> PyTree:
+    """A state of zeros, without the compilation of a reset: names do not depend on it."""
+
+    def zeros(x: jax.ShapeDtypeStruct) -> Any:
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(jax.random.key(0), x.shape)
+        return np.zeros(x.shape, x.dtype)
+
+    return jax.tree.map(zeros, jax.eval_shape(env.reset, jax.random.key(0))[0])
+
+
+def _scripted(spec: EnvSpec) -> dict[str, Act]:
+    """The script of :data:`shoal.algorithms.SCRIPTED` that plays by default, where it plays this environment."""
+    found = {}
+    for name in algorithms.SCRIPTED:
+        module = algorithms.get(name)
+        try:
+            script = module.make(spec, module.Config(), Scale(1, 1, 1))
+        except InputError:
+            continue
+        learner = script.init(jax.random.key(0))
+        found[f"script {module.Config().script}"] = lambda step, key, script=script, learner=learner: script.act(
+            learner, (), step, key, True
+        )[1]
+    return found
+
+
+def _on_host(env: HostEnvironment, algorithm: Algorithm) -> Evaluation | None:
+    """Episodes of one game in a process of its own; None if none ends in time."""
+    spec, learner = env.spec, learner_of(jnp.zeros(1, jnp.int32))
+    returns, lengths, metrics, ends = [], [], [], time.monotonic()
+    with closing(HostRollout(env, algorithm.initial_carry, Parallelism(1, 1), 1, pool=WatchedGame(env, False))) as game:
+        for key in jax.random.split(jax.random.key(0), EPISODES):
+            rewards = []
+            for _, _, outcome, _ in game.watch(algorithm.act, learner, key[None], False):
+                if outcome is None:
+                    ends = ends if returns else time.monotonic() + HOST_SECONDS
+                    continue
+                rewards.append(outcome.reward)
+                if time.monotonic() > ends:
+                    break
+                if outcome.last:
+                    returns.append(np.sum(rewards, 0))
+                    lengths.append(len(rewards))
+                    metrics.append(np.asarray(outcome.metrics, np.float64))
+            if time.monotonic() > ends:
+                break
+    if not returns:
+        return None
+    return evaluation_of(spec, np.stack(returns)[None], np.array([lengths]), np.stack(metrics)[None])
