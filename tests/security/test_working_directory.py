@@ -218,6 +218,7 @@ COMMANDS = [
     "tune tuning.toml --no-progress --out OUT",
     "list algorithms",
     "list environments",
+    "zoo",
     "--help",
     "--version",
     "completion bash",

@@ -18,6 +18,8 @@ from shoal.cli import completion, study, train
 from shoal.cli.flags import Command, Flag, FlagValues, first_line, of_environment, of_fields
 from shoal.environments.names import FAMILIES, check_name
 from shoal.errors import InputError, shortened, unknown
+from shoal.storage import zoo
+from shoal.system import shipped
 from shoal.system.files import dumps, write_text
 from shoal.system.shipped import page
 
@@ -81,7 +83,7 @@ class Crossplay:
     """Play the policies of several runs against each other and print returns: rows play side 1, columns side 2."""
 
     runs: tuple[Path, ...]
-    """The runs' folders, all trained in the same environment."""
+    """The runs' folders, or zoo/NAME, all trained in the same environment."""
     side: tuple[str, ...] = ()
     """The agents of side 1, by name or index; all others are side 2. By default role 0 (in mpe/simple_tag the
     predators), or the first half of the agents if all have one role."""
@@ -169,7 +171,7 @@ class Evaluate:
     """Play whole episodes with a trained team and print its score."""
 
     run: Path
-    """The run's folder."""
+    """The run's folder, or zoo/NAME (docs/zoo.md)."""
     episodes: Episodes = 256
     """Episodes per seed."""
     sampled: bool = False
@@ -197,7 +199,7 @@ class Video:
     """Write an animation of a trained team's episodes."""
 
     run: Path
-    """The run's folder."""
+    """The run's folder, or zoo/NAME (docs/zoo.md)."""
     output: Path | None = None
     """File to write: a .gif, .mp4 (needs ffmpeg) or .png; None for replay.gif in the run's folder."""
     episodes: Episodes = 2
@@ -222,7 +224,7 @@ class Export:
     """Write a trained team's policies as an ONNX model, which runs without Shoal and JAX, or as StableHLO."""
 
     run: Path
-    """The run's folder."""
+    """The run's folder, or zoo/NAME (docs/zoo.md)."""
     output: Path | None = None
     """File to write, a .onnx or .stablehlo; None for policy.onnx or policy.stablehlo in the run's folder. A description
     of inputs, outputs, agents and actions is written beside it as .json."""
@@ -315,6 +317,16 @@ def _own_words(prefix: str, text: str) -> str:
     return text[:1].upper() + text[1:] or "Environments of another package."
 
 
+@dataclasses.dataclass
+class Zoo:
+    """List the trained policies that come with Shoal: scores, sizes, and the commands that trained them."""
+
+    def __call__(self) -> int:
+        """Print a few lines for each."""
+        print("\n\n".join(zoo.described(shipped.zoo() / name) for name in zoo.names()))
+        return 0
+
+
 _CHECK_FLAGS = [
     Flag("episodes", int, 5, "Number of episodes, each with its own seed."),
     Flag("steps", int, 5000, "Maximum total number of steps."),
@@ -391,7 +403,7 @@ def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tupl
         return command()
 
     flags = of_fields(kind, "flags", {positional})
-    compiles = kind not in (List, Compare)
+    compiles = kind not in (List, Compare, Zoo)
     return Command(prog, first_line(kind.__doc__), flags, do, compiles=compiles), list(args)
 
 
@@ -407,6 +419,7 @@ _SIMPLE = {
     "results": (study.Results, "files"),
     "tune": (study.Tune, "file"),
     "list": (List, "what"),
+    "zoo": (Zoo, ""),
 }
 
 COMMAND_OPTIONS = tuple(kind for kind, _ in _SIMPLE.values())

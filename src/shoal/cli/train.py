@@ -24,6 +24,7 @@ from shoal.errors import CallbackError, GameError, InputError, Terminated, Write
 from shoal.security import reading, user_modules
 from shoal.storage import manifest
 from shoal.storage.folders import in_new_folder
+from shoal.storage.zoo import check_trainable
 from shoal.system import notices
 
 if TYPE_CHECKING:
@@ -322,6 +323,7 @@ def _resume_command(folder: str, typed: list[str], rest: list[str]) -> Command:
     """The command that continues a run."""
     if folder == "":
         raise InputError("--resume needs the folder of a run; its value is empty.")
+    check_trainable(Path(folder))
     run = shoal.open_run(folder, trust=_TRUST.spelt in rest)
     words, held = [*map(algorithms.canonical, typed[:1]), *typed[1:]], [run.algorithm, run.environment]
     if words != held[: len(words)]:

@@ -26,6 +26,7 @@ from shoal.errors import InputError, shortened, unknown
 from shoal.options.convert import from_toml
 from shoal.security import reading
 from shoal.storage import manifest
+from shoal.storage.zoo import located
 from shoal.system.files import make_folder, write_text
 from shoal.system.notices import escaped_as_unicode
 from shoal.trust import run_file
@@ -68,7 +69,7 @@ def read_config(given: str | Path | Mapping[str, Any]) -> ConfigFile:
         return _checked("config", given)
     if not isinstance(given, str | PathLike):
         raise InputError(f"config must be the name of a file or a mapping, not {shortened(given)}.")
-    path = Path(given)
+    path = located(given)
     if not str(given):
         raise InputError("The name of the configuration file is empty.")
     if path.is_dir() or path.name == manifest.RUN_JSON:

@@ -20,6 +20,7 @@ from shoal.options.flags import Leaf, check_names, flags_of, leaves, options_fro
 from shoal.presets import preset, sizes_for
 from shoal.security import user_modules
 from shoal.sides.opponents import PAST
+from shoal.storage.zoo import located
 from shoal.training.settings import Settings
 from shoal.trust import permission
 from shoal.trust.run_file import TRUST, config_of_run, described_run, own_record, why_not_own
@@ -251,7 +252,7 @@ def _completed(flags: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(source, Path):
         whole["init_from"] = str(source)
     name = whole.get("opponents")
-    if isinstance(name, str) and name != PAST and not Path(name).is_dir():
+    if isinstance(name, str) and name != PAST and not located(name).is_dir():
         whole["opponents"] = algorithms.canonical(name)
     return whole
 

@@ -18,9 +18,9 @@ from shoal.reporting.study_page import study_page
 from shoal.runs.api import check_same_environment
 from shoal.runs.open import open_run
 from shoal.runs.run import Run
-from shoal.security import reading
 from shoal.storage import manifest
 from shoal.storage.manifest import rate_of
+from shoal.storage.zoo import located, output_of
 from shoal.studies.compare import compare
 from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT
@@ -77,7 +77,7 @@ def report(
         raise InputError(f"episodes must be at least 1, not {episodes}; use replays=False for a page without replays.")
     if out is not None and (Path(out).suffix not in (".html", ".htm") or Path(out).is_dir()):
         raise InputError(f"The name of a report must end in .html, not {str(out)!r}.")
-    if isinstance(what, Run) or _is_run(Path(what)):
+    if isinstance(what, Run) or _is_run(located(what)):
         given = [what] if against is None else [what, against]
         return _run(given, out, episodes, replays, environment, trust, recorded or {})
     if against is not None:
@@ -114,12 +114,12 @@ def _run(
     every = [
         facts_of(one.folder, one, plays=plays)
         if isinstance(one, Run)
-        else facts_of(Path(one), environment=environment, trust=trust, plays=plays)
+        else facts_of(located(one), environment=environment, trust=trust, plays=plays)
         for one, plays in zip(given, (replays, False), strict=False)
     ]
     if len(every) > 1:
         _check_comparable(*every)
-    path = reading.own_file(every[0].folder, REPORT_FILE) if out is None else written_to(out, Path())
+    path = output_of(every[0].folder, REPORT_FILE) if out is None else written_to(out, Path())
     runs = list(zip(_labels(every), every, strict=True))
     rates = [rate_of(facts.folder, facts.made.get("hardware")) for facts in every]
     comparison = _comparison(runs) if len(runs) > 1 else None

@@ -25,6 +25,7 @@ from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.folders import check_free, path_of
 from shoal.storage.lock import LOCK_FILE as LOCK
 from shoal.storage.lock import Lock, hold
+from shoal.storage.zoo import check_trainable
 from shoal.training import ending
 from shoal.training.callbacks import Given, Hooks, accepted, with_callbacks
 from shoal.training.evaluation import Evaluation, Evaluator
@@ -84,6 +85,7 @@ def agent(
 
 def _opened(folder: Path, environment: Any, trust: bool, progress: bool) -> "Agent":
     """An agent that goes on with an earlier run."""
+    check_trainable(folder)
     manifest.read_run_json(folder)
     run = open_run(folder, environment, trust=trust)
     permit_training(run, trust, {})

@@ -25,6 +25,8 @@ from shoal.runs.run import Run
 from shoal.storage import manifest
 from shoal.storage.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.storage.lock import hold
+from shoal.storage.zoo import check_trainable, located
+from shoal.system import shipped
 from shoal.system.files import written_to
 from shoal.training import checks, pretraining
 from shoal.training import crossplay as playing
@@ -147,6 +149,7 @@ def resume(
     """
     hooks = accepted(callbacks)
     where = path_of(folder)
+    check_trainable(where)
     manifest.read_run_json(where)  # before a lock file is created in a folder that holds no run
     with hold(where) as lock:
         run, trainer = _restored(where, environment, trust, progress, flags, lock.check, continue_stopped)
@@ -232,6 +235,8 @@ def _absolute(folder: str) -> str:
 
     ``run.json`` and the folders of checkpoints and policies stand for the run that they belong to.
     """
+    if shipped.in_zoo(located(path_of(folder))):
+        return folder
     path = path_of(folder).expanduser().absolute()
     inside = path.name in (manifest.RUN_JSON, "checkpoints", "policy") and (path.parent / manifest.RUN_JSON).is_file()
     return str(path.parent if inside else path)

@@ -26,6 +26,7 @@ from shoal.sides.reward_normalisation import normalise_rewards
 from shoal.sides.sides import MakeOne, divided, narrowed
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.manifest import identity
+from shoal.storage.zoo import located
 from shoal.training import checks, feed, pretraining, sharding
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.evaluation import BEST_FOLDER
@@ -392,7 +393,7 @@ def opponents_of(
     if name is None or name == PAST:
         return None
     copy = folder / OPPONENTS
-    if trained and not copy.is_dir() and Path(name).is_dir():  # a run that names itself would be opened without end
+    if trained and not copy.is_dir() and located(name).is_dir():  # a run that names itself would be opened without end
         raise CheckpointError(f"{folder} lacks {OPPONENTS}/, the copy of the policies that it was trained against.")
     return opponents_in(str(copy) if copy.is_dir() else name, spec, trust)
 
@@ -409,7 +410,7 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponent
         InputError: there is no such folder or algorithm, or its policies are for another environment.
         CheckpointError: no saved policy is intact.
     """
-    if not (folder := Path(name)).is_dir():
+    if not (folder := located(name)).is_dir():
         if not algorithms.known(name) and ":" not in name:
             raise InputError(
                 f"opponents {name!r} is neither a run folder, nor 'past', nor the name of an algorithm or of a module."

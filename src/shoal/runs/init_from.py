@@ -19,6 +19,7 @@ from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import override
 from shoal.storage import checkpoint
 from shoal.storage.checkpoint import StoredArrays
+from shoal.storage.zoo import located
 from shoal.system.files import dumps, write_text
 from shoal.training.program import TrainState
 from shoal.training.settings import Settings
@@ -248,6 +249,7 @@ def source_of(folder: Path, warn: Callable[[str], None]) -> Source:
         InputError: the folder holds no run, or its ``run.json`` is damaged.
         CheckpointError: nothing that it has learned is intact.
     """
+    folder = located(folder)
     entries = config_of_run(folder)
     settings = override(Settings(), entries["settings"], lone=False)
     settings.check()

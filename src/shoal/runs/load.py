@@ -14,6 +14,7 @@ from shoal.runs.build import acting_algorithm, opponents_of, saved_policy
 from shoal.sides.opponents import PAST
 from shoal.storage.checkpoint import Checkpoints, restore_part
 from shoal.storage.manifest import identity
+from shoal.storage.zoo import located
 from shoal.training.evaluation import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import described_run
@@ -26,7 +27,7 @@ def load(
     """Load the trained policies of a run; the environment itself is not needed.
 
     Args:
-        folder: a run folder.
+        folder: a run folder, or ``zoo/NAME`` (docs/zoo.md).
         seed: one of the run's seeds; None for the first.
         greedy: act by the mode of the policy rather than by sampling.
         trust: import an algorithm ``module:make`` even if the folder is not of your own training (docs/security.md).
@@ -37,10 +38,11 @@ def load(
             untrusted folder.
         CheckpointError: no saved policy is intact.
     """
-    run = described_run(Path(folder), trust)
-    opponents = opponents_of(Path(folder), run.settings, run.spec, trust)
+    folder = located(folder)
+    run = described_run(folder, trust)
+    opponents = opponents_of(folder, run.settings, run.spec, trust)
     algorithm = acting_algorithm(run.algorithm, run.spec, run.config, run.settings, opponents)
-    policy = saved_policy(Path(folder), algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE), best)
+    policy = saved_policy(folder, algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE), best)
     one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)
     title = f"{run.algorithm} in {run.environment}, seed {run.settings.seed if seed is None else seed}"
     return Policies(run.spec, algorithm, one, greedy=greedy, wrapping=run.settings.wrapping, title=title)

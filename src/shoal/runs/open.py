@@ -16,6 +16,7 @@ from shoal.runs.run import Run
 from shoal.security import reading, user_modules
 from shoal.sides.opponents import PAST
 from shoal.storage import manifest
+from shoal.storage.zoo import located
 from shoal.system import notices
 from shoal.training.trainer import Trainer
 from shoal.trust import permission, provenance
@@ -30,7 +31,7 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
     :class:`InputError` if it cannot be built, has changed, or is not imported for an untrusted folder.
 
     Args:
-        folder: a run folder.
+        folder: a run folder, or ``zoo/NAME`` (docs/zoo.md).
         environment: the environment, if the run was not trained in a name.
         trust: import the environment and the algorithm that the folder names even if they are neither Shoal's nor an
             extra's and the folder is not of your own training (docs/security.md).
@@ -38,7 +39,8 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
     Raises:
         InputError: the folder holds no run, or its algorithm is not imported for an untrusted folder.
     """
-    saved = described_run(Path(folder), trust)
+    where = located(folder)
+    saved = described_run(where, trust)
 
     def build() -> AnyEnvironment:
         if isinstance(environment, AnyEnvironment):
@@ -48,15 +50,15 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
                 f"{folder} was trained in an Environment object, which has no name: pass that environment again."
             )
         if environment is None:
-            permission.permit(Path(folder), saved.as_json(), trust)
+            permission.permit(where, saved.as_json(), trust)
             module = permission.own_module(saved.environment)
-            user_modules.tell_of_changes(Path(folder), made_of(Path(folder)), [module] if module else [])
+            user_modules.tell_of_changes(where, made_of(where), [module] if module else [])
         factory = saved.environment if environment is None else environment
         run.env_options = options_from_json(saved.env, registry.options_of(factory))
         return registry.make(factory, **run.env_options)
 
     names = saved.algorithm, saved.environment, saved.env
-    run = Run(Path(folder), *names, saved.settings, saved.config, build, saved.spec)
+    run = Run(where, *names, saved.settings, saved.config, build, saved.spec)
     run.by_name, run.trusted = saved.by_name, trust
     return run
 
@@ -111,7 +113,7 @@ def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
 def _keep_opponents(run: Run) -> None:
     """Copy the policies that a run plays against into its folder, so that it does not depend on theirs."""
     name, copy = run.settings.opponent_options.opponents, run.folder / OPPONENTS
-    if name is None or name == PAST or not (source := Path(name)).is_dir() or (copy / manifest.RUN_JSON).exists():
+    if name is None or name == PAST or (copy / manifest.RUN_JSON).exists() or not (source := located(name)).is_dir():
         return
     reading.check_inside(source)
     try:

@@ -26,8 +26,8 @@ from shoal.runs.build import (
     wrapped_environment,
 )
 from shoal.runs.load import load, seed_index
-from shoal.security import reading
 from shoal.storage.manifest import identity
+from shoal.storage.zoo import output_of
 from shoal.system.files import written_to
 from shoal.training import ending, evaluation
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw_episodes, record_episodes
@@ -115,7 +115,7 @@ class Run:
     ) -> Path:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's seeds (None: the best)."""
         encode.check_format(Path(path or "replay.gif"))  # before anything is played
-        path = written_to(path, reading.own_file(self.folder, "replay.gif"))
+        path = written_to(path, output_of(self.folder, "replay.gif"))
         index = seed_index(self.settings, self.best_seed() if seed is None else seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
         return self.draw(
@@ -133,7 +133,7 @@ class Run:
 
     def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Path:
         """Draw the learning curve with a confidence band over seeds."""
-        return curves.plot(self.folder, written_to(path, reading.own_file(self.folder, "curves.png")), metrics)
+        return curves.plot(self.folder, written_to(path, output_of(self.folder, "curves.png")), metrics)
 
     def policies(self, *, seed: int | None = None, greedy: bool = True, best: bool = False) -> Policies:
         """The trained policies; see :func:`shoal.load`."""
@@ -163,7 +163,7 @@ class Run:
         Raises:
             InputError, WriteError: see :func:`shoal.load` and :meth:`shoal.deploy.Policies.export`.
         """
-        path = written_to(path, reading.own_file(self.folder, f"policy.{format}"))
+        path = written_to(path, output_of(self.folder, f"policy.{format}"))
         check_path(path, format)
         return self.policies(seed=seed, best=best).export(path, format=format, agent=agent)
 

@@ -29,9 +29,9 @@ class OpponentOptions:
     """Frozen opponents and partners of the learning policies; by default none."""
 
     opponents: str | None = None
-    """Frozen opponents or partners: a run folder, whose policies control all agents except those of --side; the name of
-    a script, such as scripted; or past, for self-play against earlier policies of the same run. None: all agents learn.
-    A run folder's policies are copied into the new run."""
+    """Frozen opponents or partners: a run folder or zoo/NAME, whose policies control all agents except those of --side;
+    the name of a script, such as scripted; or past, for self-play against earlier policies of the same run. None: all
+    agents learn. A run folder's policies are copied into the new run."""
     side: tuple[str, ...] = ()
     """Names or numbers of the agents of side 1, which learn against opponents; by default those of role 0, or the first
     half if all have one role. Past policies play either side."""

@@ -270,7 +270,7 @@ def rate_of(folder: Path, hardware: Any) -> float | None:
     """:func:`product_rate` of the machine of the run in ``folder``, in FLOP/s; None if this is another machine.
 
     The first call measures the rate and saves it in the folder, so that later calls return the same number; it is not
-    saved if the folder cannot be written.
+    saved if the folder cannot be written, or is one of the zoo.
 
     Args:
         folder: the run's.
@@ -281,9 +281,10 @@ def rate_of(folder: Path, hardware: Any) -> float | None:
     if hardware != describe_machine()["hardware"]:
         return None
     rate = float(f"{product_rate():.4g}")
-    with contextlib.suppress(InputError):
-        path = reading.own_file(folder, SPEED_FILE)
-        write_text(path, dumps({"hardware": hardware, "flops": rate}, "product rate", indent=1) + "\n")
+    if not shipped.in_zoo(folder):
+        with contextlib.suppress(InputError):
+            path = reading.own_file(folder, SPEED_FILE)
+            write_text(path, dumps({"hardware": hardware, "flops": rate}, "product rate", indent=1) + "\n")
     return rate
 
 

@@ -1,4 +1,5 @@
-"""What comes with Shoal beside its code: pages of ``docs/`` and study files, in a checkout or installed."""
+"""What comes with Shoal beside its code: pages of ``docs/``, study files and trained policies, in a checkout or
+installed."""
 
 from pathlib import Path
 
@@ -22,6 +23,17 @@ def studies() -> Path:
     """The folder of the study files that come with Shoal."""
     root = checkout()
     return PACKAGE / "studies" / "shipped" if root is None else root / "studies"
+
+
+def zoo() -> Path:
+    """The folder of the trained policies that come with Shoal."""
+    root = checkout()
+    return PACKAGE / "zoo" if root is None else root / "zoo"
+
+
+def in_zoo(folder: Path) -> bool:
+    """Whether a folder is one of :func:`zoo`, in which nothing is written."""
+    return folder.resolve().parent == zoo().resolve()
 
 
 def installed(path: Path) -> bool:

@@ -1,0 +1,55 @@
+"""Makes policy folders (:mod:`shoal.storage.zoo`) from finished runs."""
+
+import shutil
+from pathlib import Path
+
+from shoal.errors import InputError
+from shoal.reporting.facts import train_command
+from shoal.runs.build import OPPONENTS
+from shoal.runs.final_evaluation import write_evaluation
+from shoal.runs.run import Run
+from shoal.storage import manifest
+from shoal.storage.step_folders import newest_sound
+from shoal.storage.zoo import write_card
+from shoal.system import notices
+from shoal.training import ending
+
+LICENCE = "Apache-2.0"
+"""Of Shoal, and of the zoo."""
+
+
+def keep_policies(run: Run, folder: Path, *, licence: str = LICENCE, episodes: int = 1024) -> Path:
+    """Write a policy folder: ``run.json``, policies, opponents, an evaluation and a card; returns ``folder``.
+
+    What training needs is left out: checkpoints, the log and events.
+
+    Args:
+        run: a finished run.
+        folder: a folder that does not exist yet.
+        licence: SPDX identifier of the licence under which the policies are given to others.
+        episodes: greedy episodes per seed of the evaluation, those of ``shoal evaluate --episodes``.
+
+    Raises:
+        InputError: the run has not finished, ``folder`` exists, or a file cannot be written.
+        CheckpointError: no policy is intact.
+    """
+    if folder.exists():
+        raise InputError(f"{folder} exists already; choose another folder, or delete it.")
+    if not ending.ended(run.settings, run.at):
+        raise InputError(f"{run.folder} has not finished, so its command would train other policies: resume it first.")
+    policy = newest_sound(run.folder / "policy", None, notices.warn)
+    found = run.evaluate(episodes)
+    folder.mkdir(parents=True)
+    try:
+        shutil.copytree(policy, folder / "policy" / policy.name)
+        if (run.folder / OPPONENTS).is_dir():
+            shutil.copytree(run.folder / OPPONENTS, folder / OPPONENTS)
+        shutil.copy(run.folder / manifest.RUN_JSON, folder)
+        write_evaluation(folder, found, None, episodes, run.last_step, run.ended)
+        write_card(folder, train_command(run), licence)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise InputError(f"{folder} cannot be written: {error.strerror or error}.") from None
+        raise
+    return folder

@@ -1,0 +1,64 @@
+"""A policy folder is what acting needs of a run, and says how the run was trained."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import shoal
+from shoal.errors import InputError
+from shoal.runs.run import Run
+from shoal.sharing.policies import keep_policies
+from shoal.storage import zoo
+from shoal.storage.folders import read_evaluation
+from support.trained import untrained
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    tiny = {"steps": 8, "num_envs": 2, "rollout_length": 4, "minibatches": 1, "hidden": (4,), "eval_episodes": 0}
+    with untrained():
+        return shoal.train(
+            "ippo", "matrix/climbing", folder=folder, tensorboard=False, progress=False, devices=1, **tiny
+        )
+
+
+def test_a_policy_folder_is_a_run_without_its_training(run: Run, tmp_path: Path) -> None:
+    folder = keep_policies(run, tmp_path / "new" / "kept", licence="MIT", episodes=6)
+    assert sorted(path.name for path in folder.iterdir()) == ["card.json", "evaluation.json", "policy", "run.json"]
+    card, found = zoo.check_files(folder), read_evaluation(folder)
+    assert card.command == (
+        "shoal train ippo matrix/climbing --steps 8 --num-envs 2 --rollout-length 4 --eval-episodes 0 --no-tensorboard "
+        "--hidden 4"
+    )
+    assert found is not None and (found["episodes"], found["step"], found["greedy"]) == (6, 8, True)
+    again = shoal.open_run(folder)
+    assert again.evaluate(6).mean == found["mean"] == run.evaluate(6).mean
+    for one, other in zip(jax.tree.leaves(run._learner()), jax.tree.leaves(again._learner()), strict=True):
+        assert np.array_equal(one, other)
+    assert zoo.described(folder).startswith(f"{folder}\n  ippo in matrix/climbing, 8 steps, ")
+
+
+def test_a_folder_that_exists_and_an_unfinished_run_are_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(InputError, match="exists already"):
+        keep_policies(run, tmp_path / "kept")
+    longer = shoal.open_run(run.folder)
+    object.__setattr__(longer.settings, "steps", 80.0)
+    with pytest.raises(InputError, match="has not finished"):
+        keep_policies(longer, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_nothing_remains_of_a_folder_that_cannot_be_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copy", full)
+    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+        keep_policies(run, tmp_path / "kept", episodes=2)
+    assert not (tmp_path / "kept").exists()
