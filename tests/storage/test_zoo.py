@@ -167,3 +167,15 @@ def test_a_run_starts_from_a_policy_and_its_configuration(copy: Path) -> None:
     run = library.train(config="zoo/spread", init_from="zoo/spread", folder="run", **tiny, **quiet)
     assert run.settings.init_from == "zoo/spread" and run.config.gamma == 0.9
     assert zoo.names() == ["spread"] and str(copy) in Path("run/init_from.json").read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_a_run_trains_against_a_policy_of_the_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder has a copy of the policies, and its configuration their name."""
+    monkeypatch.chdir(tmp_path)
+    tiny = {"steps": 8, "num_envs": 2, "rollout_length": 4, "minibatches": 1, "epochs": 1, "eval_episodes": 0}
+    quiet = {"tensorboard": False, "progress": False, "devices": 1}
+    run = library.train("mappo", "mpe/simple_tag", opponents="zoo/tag", folder="run", **tiny, **quiet)
+    assert run.settings.opponent_options.opponents == "zoo/tag" and Path("run/opponents/run.json").is_file()
+    monkeypatch.setattr(shipped, "zoo", lambda: tmp_path / "gone")
+    assert library.open_run("run").evaluate(2).scores.shape == (1, 2)
