@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import jax
 from docutils import nodes
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -62,6 +63,9 @@ pygments_dark_style = "github-dark"
 copybutton_exclude = ".linenos, .gp, .go"
 
 logger = logging.getLogger(__name__)
+
+# Signatures in the reference, also in the names of jaxtyping's types, name it as users import it.
+jax.Array.__name__, jax.Array.__qualname__, jax.Array.__module__ = "jax.Array", "Array", "jax"
 
 
 # Navigation: sections become tables of contents of the front page, which shows none of them itself.

@@ -57,8 +57,9 @@ def test_teams_play_legal_actions_on_the_device() -> None:
 
 def test_doing_nothing_needs_an_action_that_is_called_so() -> None:
     assert references._idle(going(("go", "rest", "cheat"))) == {}
-    assert references._idle(registry.make("mpe/simple_speaker_listener")) == {}  # the speaker always speaks
-    assert list(references._idle(registry.make("mpe/simple_spread"))) == [NOTHING]
+    speaks, moves = (registry.make(f"mpe/simple_{name}") for name in ("speaker_listener", "spread"))
+    assert isinstance(speaks, Environment) and isinstance(moves, Environment)
+    assert references._idle(speaks) == {} and list(references._idle(moves)) == [NOTHING]
 
 
 def test_a_script_plays_where_it_can() -> None:

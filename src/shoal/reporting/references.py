@@ -81,10 +81,12 @@ def played(env: AnyEnvironment) -> dict[str, Evaluation]:
     teams = {RANDOM: _random(env.spec)} | _idle(env) | _scripted(env.spec)
     learner, episodes = learner_of(jnp.arange(len(teams))), min(EPISODES, max(FEWEST, STEPS // env.spec.horizon))
     found = evaluate(env, _algorithm(list(teams.values())), learner, jax.random.key(0), episodes)
-    return {
-        name: Evaluation(*(x[i : i + 1] for x in found[:3]), {key: x[i : i + 1] for key, x in found.metrics.items()})
-        for i, name in enumerate(teams)
-    }
+    return {name: _of_seed(found, i) for i, name in enumerate(teams)}
+
+
+def _of_seed(found: Evaluation, i: int) -> Evaluation:
+    row, metrics = slice(i, i + 1), {name: x[i : i + 1] for name, x in found.metrics.items()}
+    return Evaluation(found.returns[row], found.lengths[row], found.scores[row], metrics)
 
 
 def _algorithm(teams: Sequence[Act]) -> Algorithm:

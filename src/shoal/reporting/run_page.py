@@ -10,7 +10,7 @@ import numpy as np
 from shoal.errors import InputError
 from shoal.plots.charts import SHARES, Line, learning_curves, metric_title, seeds_line
 from shoal.plots.curves import series_of
-from shoal.plots.texts import duration_text, estimate_text, estimate_texts, number_text, number_texts
+from shoal.plots.texts import duration_text, estimate_texts, number_text, number_texts
 from shoal.reporting.charts import Drawn, chart_element, lines_data, points_for, thinned
 from shoal.reporting.facts import Facts, Scores, changed_rows, every_row, json_number, other_commands, train_command
 from shoal.reporting.page import Html, Page, Section, bullets, html_table, joined_html, pairs, player, tag
@@ -185,7 +185,7 @@ def _references(runs: Labelled) -> Mapping[str, Scores]:
 
 def _metrics(every: Sequence[tuple[str, Facts, Scores]], references: Mapping[str, Scores]) -> Html:
     """A line for each metric, a column for each evaluation; the numbers of a line have the same decimals."""
-    columns = {name: scores for name, _, scores in every} | references
+    columns = {name: scores for name, _, scores in every} | dict(references)
     rows = []
     for metric in dict.fromkeys(name for _, _, scores in every for name in (SCORE, *scores.metrics)):
         found = {name: one for name, scores in columns.items() if (one := _estimate(scores, metric)) is not None}
@@ -243,15 +243,15 @@ def _cards(runs: Labelled) -> Html:
 
 
 def _short_first(text: str) -> Html:
-    """A value and, smaller, what follows it: its interval or its unit."""
+    """A value and, smaller, its interval or what its unit says."""
     value, space, rest = text.partition(" ")
-    return joined_html(value, tag("small", space + rest) if rest else None)
+    return joined_html(value, tag("small", space + rest)) if rest[:1] in ("[", "s") else joined_html(text)
 
 
 def _main_scores(facts: Facts) -> dict[str, str]:
     """The score and the win rate of the last policies."""
     found = {} if facts.last is None else {name: _estimate(facts.last, name) for name in (SCORE, "won")}
-    return {metric_title(name): estimate_text(one) for name, one in found.items() if one is not None}
+    return {metric_title(name): estimate_texts([one])[0] for name, one in found.items() if one is not None}
 
 
 def _extent(facts: Facts) -> dict[str, str]:

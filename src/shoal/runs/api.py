@@ -28,6 +28,7 @@ from shoal.storage.lock import hold
 from shoal.storage.zoo import check_trainable, located
 from shoal.system import shipped
 from shoal.system.files import written_to
+from shoal.system.forks import check_not_forked
 from shoal.training import checks, pretraining
 from shoal.training import crossplay as playing
 from shoal.training.callbacks import Callback, Given, accepted, with_callbacks
@@ -97,6 +98,7 @@ def train_configured(
 ) -> Run:
     """Train what :func:`shoal.config.resolve.configured` found; other arguments and exceptions are those of
     :func:`train`."""
+    check_not_forked()
     hooks = accepted(callbacks)
 
     def start(where: Path) -> Run:
@@ -147,6 +149,7 @@ def resume(
         CallbackError: a callback raised; the run is saved.
         KeyboardInterrupt, Terminated: as for :func:`train`.
     """
+    check_not_forked()
     hooks = accepted(callbacks)
     where = path_of(folder)
     check_trainable(where)

@@ -15,6 +15,7 @@ from shoal.sides.opponents import PAST
 from shoal.storage.checkpoint import Checkpoints, restore_part
 from shoal.storage.manifest import identity
 from shoal.storage.zoo import located
+from shoal.system.forks import check_not_forked
 from shoal.training.evaluation import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import described_run
@@ -38,6 +39,7 @@ def load(
             untrusted folder.
         CheckpointError: no saved policy is intact.
     """
+    check_not_forked()
     folder = located(folder)
     run = described_run(folder, trust)
     opponents = opponents_of(folder, run.settings, run.spec, trust)

@@ -16,6 +16,7 @@ from shoal.environments import registry
 from shoal.errors import InputError, shortened
 from shoal.options.flags import check_names, leaves, override
 from shoal.runs.build import build, wrapped_environment
+from shoal.system.forks import check_not_forked
 from shoal.training import checks
 from shoal.training.evaluation import check_episodes, first_episodes
 from shoal.training.program import Stages, TrainState, one_update, stages
@@ -108,6 +109,7 @@ def make_train(
 
 
 def _functions(found: Configured) -> Train:
+    check_not_forked()
     checks.check_rewards(found.values.settings, found.values.config)
     with named_options(found):
         made = registry.make(found.environment, **found.env)

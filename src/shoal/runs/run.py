@@ -29,6 +29,7 @@ from shoal.runs.load import load, seed_index
 from shoal.storage.manifest import identity
 from shoal.storage.zoo import output_of
 from shoal.system.files import written_to
+from shoal.system.forks import check_not_forked
 from shoal.training import ending, evaluation
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw_episodes, record_episodes
 from shoal.training.evaluation import Evaluation, learner_of
@@ -93,6 +94,7 @@ class Run:
         Raises:
             InputError: it cannot be built, or differs from the environment that the run was trained in.
         """
+        check_not_forked()
         env = wrapped_environment(given if isinstance(given := self._given, AnyEnvironment) else given(), self.settings)
         if self._spec is not None:
             what = f"{self.environment} is not the environment it was when {self.folder} was trained"
