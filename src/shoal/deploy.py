@@ -13,6 +13,7 @@ from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.errors import InputError
 from shoal.export.files import Format, check_path, write_policy
 from shoal.export.function import of_one_agent, policy_function
+from shoal.system import notices
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, PyTree, Step
 
 # The trained policy of one agent, and the description of spaces as text.
@@ -335,10 +336,15 @@ class Policies:
         """
         check_path(Path(path), format)
         index = None if agent is None else self._index(agent)
+        if not self.greedy:
+            notices.warn(
+                "These policies act by drawing, and the model's output `action` is the greedy one: draw from its "
+                "probabilities, or its mean and std (docs/export.md)."
+            )
         function = policy_function(self._trained_for, self._algorithm, self._learner.policy, self._wrapping)
         if index is not None:
             function = of_one_agent(function, index)
-        return write_policy(Path(path), function, format, self._title)
+        return write_policy(Path(path), function, format, self._title, self._how)
 
     def _state(self, given: Any) -> np.ndarray:
         width = self.spec.state_dim

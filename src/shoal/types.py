@@ -183,6 +183,10 @@ class Algorithm(NamedTuple):
 
     Where sides compete, algorithms are made for each side separately: in self-play against past selves all but those of
     ``own``, otherwise those of ``team`` (:func:`shoal.runs.build.make_algorithm`)."""
+    stochastic: bool = False
+    """Whether the policy is a distribution over actions, so that not only its mode but also its draws are a way to act.
+    Exploration that is added to a deterministic policy (ε-greedy, noise) is not. Evaluations play both
+    (docs/evaluation.md)."""
 
 
 class Batched(NamedTuple):

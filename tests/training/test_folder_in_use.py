@@ -204,7 +204,7 @@ def test_a_deleted_folder_is_not_created_again(
     monkeypatch.setattr(Progress, "update", once)
     if when == "at the end":
         monkeypatch.setattr(Progress, "close", lambda self: gone(folder, how))
-    monkeypatch.setattr(shoal.Run, "evaluate", judged)
+    monkeypatch.setattr(shoal.Run, "_evaluated", judged)
     flags: dict[str, Any] = FLAGS | {"eval_episodes": 4}
     with pytest.raises(FolderError, match=r"deleted, moved or replaced .* writes nothing more\.$"):
         shoal.train("mappo", "toys:busy", folder=folder, **flags)

@@ -183,7 +183,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
     inspect = on_policy.make_inspect_values(spec, values, nets)
-    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=inspect)
+    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=inspect, stochastic=True)
 
 
 def make_policy(spec: EnvSpec, config: Config) -> Algorithm:

@@ -219,7 +219,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     unequal, inspect = on_unequal_rewards(spec), make_inspect(actor, value)
     return Algorithm(
         init, lambda num_envs: Carry(actor.initial_carry(num_envs), ()), act, update,
-        unequal_rewards=unequal, learns_from="team", inspect=inspect,
+        unequal_rewards=unequal, learns_from="team", inspect=inspect, stochastic=True,
     )  # fmt: skip
 
 

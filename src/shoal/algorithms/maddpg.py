@@ -46,7 +46,7 @@ from shoal.models.deterministic import (
 from shoal.networks.body import Body
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import Sharing, policy_of
-from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
+from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 
 @dataclass(frozen=True)
@@ -265,9 +265,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     batch = c.batch_size * c.ensemble  # B of each sub-policy on average
     replay = make_replay(c, sequences=sequences, state=state, extras=actors.extras, batch=batch)
     inspect = make_inspect_critics(spec, actors, critics, c.reward_norm)
-    return Algorithm(
-        init, actors.initial_carry, actors.act, update, replay=replay, learns_from=learns_from(c), inspect=inspect
-    )
+    return Algorithm(init, actors.initial_carry, actors.act, update, replay=replay, inspect=inspect, **facts(spec, c))
 
 
 def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
@@ -289,7 +287,13 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
         del action
         return actors.inspect(learner, carry, step, extras)
 
-    return acting_only(init_policy, actors.initial_carry, actors.act, inspect=inspect, learns_from=learns_from(c))
+    return acting_only(init_policy, actors.initial_carry, actors.act, inspect=inspect, **facts(spec, c))
+
+
+def facts(spec: EnvSpec, c: Config) -> dict[str, Any]:
+    """Fields of :class:`shoal.types.Algorithm`: discrete actions are drawn from relaxed distributions, continuous ones
+    are deterministic but for their noise."""
+    return {"learns_from": learns_from(c), "stochastic": isinstance(spec.action, Discrete)}
 
 
 def learns_from(c: Config) -> Literal["own", "others"]:

@@ -274,7 +274,13 @@ def make_policy_gradient(
         )
 
     return Algorithm(
-        init, nets.initial_carry, nets.act, update, inspect=make_inspect(actor, value), **learned_from(spec, central)
+        init,
+        nets.initial_carry,
+        nets.act,
+        update,
+        inspect=make_inspect(actor, value),
+        stochastic=True,
+        **learned_from(spec, central),
     )
 
 

@@ -227,7 +227,7 @@ def make(
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
     inspect = on_policy.make_inspect_values(spec, values, nets)
-    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=inspect, learns_from="own")
+    return Algorithm(init, nets.initial_carry, nets.act, update, inspect=inspect, learns_from="own", stochastic=True)
 
 
 def make_policy(spec: EnvSpec, config: ValueConfig) -> Algorithm:

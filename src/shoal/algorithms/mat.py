@@ -191,7 +191,7 @@ def facts(spec: EnvSpec, c: Config) -> dict[str, Any]:
     """What acting reads, and what is learned from: fields of :class:`shoal.types.Algorithm`."""
     unequal = on_unequal_rewards(spec, "the mean of the living agents' advantages") if c.advantage == "joint" else ""
     acts_on = "team" if c.critic_input == "local" else "state"
-    return {"acts_on": acts_on, "unequal_rewards": unequal, "learns_from": "team"}
+    return {"acts_on": acts_on, "unequal_rewards": unequal, "learns_from": "team", "stochastic": True}
 
 
 def make_policy(spec: EnvSpec, config: Config) -> Algorithm:

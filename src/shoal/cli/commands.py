@@ -166,6 +166,10 @@ class Report:
 # Other commands, and the list of all.
 
 
+def _greedy(sampled: bool | None) -> bool | None:
+    return None if sampled is None else not sampled
+
+
 @dataclasses.dataclass
 class Evaluate:
     """Play whole episodes with a trained team and print its score."""
@@ -174,8 +178,9 @@ class Evaluate:
     """The run's folder, or zoo/NAME (docs/zoo.md)."""
     episodes: Episodes = 256
     """Episodes per seed."""
-    sampled: bool = False
-    """Sample actions instead of taking the most probable."""
+    sampled: bool | None = None
+    """Draw actions from the policy; with --no-sampled take the most probable. None: both, where they differ, and
+    first the one in which the run's policies act by default (docs/evaluation.md)."""
     draw: Seed = 0
     """Seed of the episodes."""
     best: bool = False
@@ -187,8 +192,8 @@ class Evaluate:
     def __call__(self) -> int:
         """Print the score."""
         run = shoal.open_run(self.run, trust=self.trust)
-        result = run.evaluate(self.episodes, greedy=not self.sampled, seed=self.draw, best=self.best)
-        print(result)
+        result = run.evaluate(self.episodes, greedy=_greedy(self.sampled), seed=self.draw, best=self.best)
+        print(f"{result.mode} actions {result}" if result.other else result)
         if run.settings.seeds > 1:
             print("  ".join(f"seed {run.settings.seed + i}: {x:.2f}" for i, x in enumerate(result.per_seed)))
         return 0
@@ -206,8 +211,9 @@ class Video:
     """Number of episodes to show."""
     seed: Seed | None = None
     """The run's seed to show; None for the best."""
-    sampled: bool = False
-    """Sample actions instead of taking the most probable."""
+    sampled: bool | None = None
+    """Draw actions from the policy; with --no-sampled take the most probable. None: the one that the run's final
+    evaluation found better (docs/evaluation.md)."""
     trust: bool = False
     """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
     you did not train this run (docs/security.md)."""
@@ -215,7 +221,7 @@ class Video:
     def __call__(self) -> int:
         """Write the picture and print its path."""
         run = shoal.open_run(self.run, trust=self.trust)
-        print(run.replay(self.output, episodes=self.episodes, greedy=not self.sampled, seed=self.seed))
+        print(run.replay(self.output, episodes=self.episodes, greedy=_greedy(self.sampled), seed=self.seed))
         return 0
 
 

@@ -167,14 +167,14 @@ def _unless_empty(look: Callable[[], Any]) -> Any:
 
 def summary_text(run: "shoal.Run", again: str) -> str:
     """The printed summary: results, the next commands, and the folder."""
+    from shoal.training import ending, evaluation  # imports JAX
+
     folder = path_words(run.folder)
     lines = [f"\n{run.algorithm} in {run.environment}", ""]
     if run.final_score is not None:
-        lines.append(f"greedy score  {run.final_score.replace('-', '−')}")
+        lines.append(f"{evaluation.mode_name(run.acts_greedily)} score  {run.final_score.replace('-', '−')}")
     lines += [*_unless_empty(run.summary).splitlines(), ""]
     lines += [f"{program()} evaluate {folder} --episodes 1000", f"{program()} replay {folder} --episodes 4"]
-    from shoal.training import ending  # imports JAX
-
     more = ending.more(run.settings, run.at).items()
     texts = {name: "" if x is True else f" {'None' if x is None else number_text(x)}" for name, x in more}
     flags = " ".join(f"--{name.replace('_', '-')}{text}" for name, text in texts.items())

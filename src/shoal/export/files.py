@@ -30,7 +30,7 @@ def check_path(path: Path, form: Format) -> None:
         raise InputError(f"{path} must end in .{form}; the description is written beside it as .json.")
 
 
-def write_policy(path: Path, function: PolicyFunction, form: Format, title: str) -> Path:
+def write_policy(path: Path, function: PolicyFunction, form: Format, title: str, mode: str) -> Path:
     """Write a policy and its description; the model first, so that a description is never without one.
 
     Args:
@@ -38,6 +38,7 @@ def write_policy(path: Path, function: PolicyFunction, form: Format, title: str)
         function: the policy.
         form: ``onnx``, or ``stablehlo`` as :func:`jax.export.deserialize` reads it.
         title: where the policy comes from.
+        mode: how the team acts, ``greedy`` or ``sampled``; the description says it, and the model has both.
 
     Returns:
         ``path``.
@@ -51,7 +52,7 @@ def write_policy(path: Path, function: PolicyFunction, form: Format, title: str)
         model = to_onnx(traced(function.apply, function.inputs).needed(function.outputs), "policy", {"title": title})
     else:
         model = _stablehlo(function)
-    description = described(function, form) | {"file": path.name, "title": title}
+    description = described(function, form) | {"mode": mode, "file": path.name, "title": title}
     write_bytes(path, model)
     write_text(path.with_suffix(".json"), dumps(description, "policy", indent=1) + "\n")
     return path

@@ -310,4 +310,6 @@ def make_policy(
         del action, extras
         return actor.inspect(learner.policy, carry.actor, step)
 
-    return acting_only(init_policy, lambda envs: Carry(actor.initial_carry(envs), ()), act, inspect=inspect, **facts)
+    return acting_only(
+        init_policy, lambda envs: Carry(actor.initial_carry(envs), ()), act, inspect=inspect, stochastic=True, **facts
+    )

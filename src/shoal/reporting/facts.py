@@ -66,6 +66,8 @@ class Facts:
     """The opened run; None if it cannot be opened."""
     notes: list[str] = field(default_factory=list)
     """What is missing or damaged, in one sentence each."""
+    other: Scores | None = None
+    """The final evaluation of the last policies in the mode in which they do not act by default, if it was made."""
 
     @property
     def name(self) -> str:
@@ -146,10 +148,12 @@ def facts_of(
             if damaged
             else "The final evaluation (evaluation.json) is missing, so there is no final score."
         )
-    best = _scores(evaluation["best"]) if isinstance(evaluation.get("best"), dict) else None
+    best, other = (
+        _scores(part) if isinstance(part := evaluation.get(key), dict) else None for key in ("best", "other")
+    )
     known = {name: _scores(one) for name, one in references.read_references(folder).items()}
     levels = {name: one for name, one in list(known.items())[:MAX_REFERENCES] if one is not None}
-    return Facts(folder, entries, found["made_with"], rows, evaluation, last, best, levels, run, notes)
+    return Facts(folder, entries, found["made_with"], rows, evaluation, last, best, levels, run, notes, other)
 
 
 def _scores(found: Mapping[str, Any]) -> Scores | None:

@@ -122,7 +122,7 @@ Recorded = Mapping[int, Sequence[RecordedEpisode]]
 
 
 def recorded_episodes(
-    run: Run, seeds: Iterable[int], episodes: int = 2, greedy: bool = True
+    run: Run, seeds: Iterable[int], episodes: int = 2, greedy: bool | None = None
 ) -> dict[int, list[RecordedEpisode]]:
     """The episodes that ``Run.replay`` shows of each seed, with the policy's decisions; compiled once for all seeds.
 
@@ -130,12 +130,13 @@ def recorded_episodes(
         run: whose last policies play.
         seeds: seeds of the run; with none, nothing is compiled.
         episodes: number of episodes per seed.
-        greedy: act by the mode of the policy rather than by sampling.
+        greedy: act by the mode of the policy rather than by sampling; None for the run's own mode.
 
     Raises:
         InputError: the run does not have a seed, its environment cannot be built, or ``episodes`` is below 1.
         CheckpointError: the run has no intact policy.
     """
+    greedy = run.acts_greedily if greedy is None else greedy
     seeds = list(dict.fromkeys(int(seed) for seed in seeds))
     rows = [seed_index(run.settings, seed) for seed in seeds]
     if not rows:
@@ -279,7 +280,7 @@ def replays(
     episodes: int = 2,
     seeds: Sequence[int] | None = None,
     budget: int = 3_000_000,
-    greedy: bool = True,
+    greedy: bool | None = None,
     recorded: Mapping[str, Recorded] | None = None,
 ) -> dict[str, Any] | None:
     """Play episodes of one or several labelled runs, as a JSON value for the player; None without runs.
@@ -289,7 +290,7 @@ def replays(
         episodes: number of episodes per seed.
         seeds: seeds of the runs; None for the best, the median and the worst seed in the final evaluation of each.
         budget: largest size of the JSON in bytes. Details are omitted until it fits; ``notes`` of the document says so.
-        greedy: act by the mode of the policy rather than by sampling.
+        greedy: act by the mode of the policy rather than by sampling; None for each run's own mode.
         recorded: by label, the result of :func:`shoal.reporting.replays.recorded_episodes` with the same ``episodes``
             and ``greedy``; seeds that it lacks are played.
 
@@ -317,7 +318,7 @@ def document_bytes(document: Mapping[str, Any]) -> int:
 
 
 def _played(
-    label: str, run: Run, episodes: int, seeds: Sequence[int] | None, greedy: bool, recorded: Recorded
+    label: str, run: Run, episodes: int, seeds: Sequence[int] | None, greedy: bool | None, recorded: Recorded
 ) -> Played:
     chosen = chosen_seeds(run) if seeds is None else [(int(seed), "") for seed in seeds]
     missing = [seed for seed, _ in chosen if seed not in recorded]
@@ -325,7 +326,7 @@ def _played(
     return Played(label, run, chosen, [[(one, seen(run.env, one)) for one in found[seed]] for seed, _ in chosen])
 
 
-def _document(played: Sequence[Played], detail: Detail, greedy: bool) -> dict[str, Any]:
+def _document(played: Sequence[Played], detail: Detail, greedy: bool | None) -> dict[str, Any]:
     fixed: list[dict[str, Any]] = []
     runs = [_run(one, detail, fixed) for one in played]
     specs = [one.run.spec for one in played]
@@ -333,6 +334,7 @@ def _document(played: Sequence[Played], detail: Detail, greedy: bool) -> dict[st
         (spec.name, spec.agents, spec.horizon) == (specs[0].name, specs[0].agents, specs[0].horizon) for spec in specs
     )
     notes = detail.notes(played)
+    greedy = all(one.run.acts_greedily for one in played) if greedy is None else greedy
     return {"format": 1, "greedy": greedy, "same_start": same, "notes": notes, "fixed": fixed, "runs": runs}
 
 

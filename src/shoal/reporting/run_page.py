@@ -175,7 +175,13 @@ def _scores(runs: Labelled) -> Html:
 
 
 def _evaluations(facts: Facts) -> list[tuple[str, Scores | None]]:
-    return [("last policies", facts.last), ("best policies", facts.best)]
+    found, best = facts.evaluation, facts.evaluation.get("best")
+    if facts.other is None:
+        return [("last policies", facts.last), ("best policies", facts.best)]
+    last, other = ("greedy", "sampled") if found.get("greedy") else ("sampled", "greedy")
+    of_best = "sampled" if isinstance(best, dict) and best.get("greedy") is False else "greedy"
+    every = [(f"last policies, {last}", facts.last), (f"last policies, {other}", facts.other)]
+    return [*every, (f"best policies, {of_best}", facts.best)]
 
 
 def _references(runs: Labelled) -> Mapping[str, Scores]:
@@ -214,8 +220,9 @@ def _unit(metric: str) -> float:
 
 
 def _episodes(facts: Facts) -> str:
-    episodes, kind = facts.evaluation.get("episodes"), "greedy" if facts.evaluation.get("greedy") else "sampled"
-    return f"; {episodes} {kind} episodes per seed" if type(episodes) is int else ""
+    episodes, kind = facts.evaluation.get("episodes"), "greedy " if facts.evaluation.get("greedy") else "sampled "
+    kind = "" if facts.other is not None else kind  # the rows say it
+    return f"; {episodes} {kind}episodes per seed" if type(episodes) is int else ""
 
 
 def _seeds(label: str, facts: Facts) -> Html:

@@ -123,7 +123,10 @@ class Agent:
         """
         self.run, self._parts = run, _Parts(run, progress, keep)
         self._evaluator: Evaluator | None = None
+        self._asked: bool | None = None
         self._policies: Policies | None = None
+        self._greedy = True
+        """The mode of the newest evaluation, in which :meth:`act` acts by default."""
         self._acting: int | None = None
         """The update of the policies that act; None before the first action."""
 
@@ -166,12 +169,13 @@ class Agent:
         self._parts.train(steps, callbacks)
         return self
 
-    def evaluate(self, episodes: int | None = None, *, greedy: bool = True, seed: int = 0) -> Evaluation:
+    def evaluate(self, episodes: int | None = None, *, greedy: bool | None = None, seed: int = 0) -> Evaluation:
         """Play whole episodes with each seed's policy, also before any training.
 
         Args:
             episodes: their number per seed; None for 256 on the device and 32 on the host.
-            greedy: act by the mode of the policy rather than by sampling.
+            greedy: act by the mode of the policy rather than by sampling; None for both modes of a stochastic policy,
+                of which the better one becomes that of :meth:`act`.
             seed: seed of the episodes.
 
         Raises:
@@ -182,19 +186,24 @@ class Agent:
         if episodes is None:
             episodes = replace(self.run.settings, eval_episodes=None).evaluation_episodes(self.run.env)
         kept = self._evaluator
-        if kept is None or (kept.episodes, kept.greedy) != (episodes, greedy):
+        if kept is None or (kept.episodes, self._asked) != (episodes, greedy):
             self._end_evaluations()
             self._evaluator = Evaluator(self.run.env, self.run._acting(), episodes, greedy, self.run._workers())
+            self._asked = greedy
         assert self._evaluator is not None
-        return self._evaluator(self.run._learner(), jax.random.key(seed))
+        found = self._evaluator(self.run._learner(), jax.random.key(seed))
+        if greedy is None:
+            self._greedy = found.greedy
+        return found
 
-    def act(self, observations: Any, legal: Any = None, *, greedy: bool = True, **given: Any) -> Any:
+    def act(self, observations: Any, legal: Any = None, *, greedy: bool | None = None, **given: Any) -> Any:
         """One action per agent by the policies of the first seed, in the form of the observations.
 
         Args:
             observations: as in :meth:`shoal.deploy.Policies.act`.
             legal: masks of legal actions.
-            greedy: act by the mode of the policy rather than by sampling.
+            greedy: act by the mode of the policy rather than by sampling; None for the mode that the newest
+                :meth:`evaluate` found better, and greedily before any.
             given: further arguments of :meth:`shoal.deploy.Policies.act`: ``alive``, ``state``, ``infos``, ``turn``.
 
         Raises:
@@ -203,7 +212,7 @@ class Agent:
         if self._policies is None:  # refused before anything compiles
             check_given(self._made(()), observations, legal, **given)
         policies = self._newest()
-        policies.greedy = greedy
+        policies.greedy = self._greedy if greedy is None else greedy
         return policies.act(observations, legal, **given)
 
     def reset(self) -> None:
@@ -229,10 +238,11 @@ class Agent:
         return Policies(run.spec, run._acting(), policy, wrapping=run.settings.wrapping, title=title)
 
     def replay(
-        self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
+        self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool | None = None, seed: int | None = None
     ) -> Picture:
         """Write an animated picture of episodes, by default to ``replay.gif`` in the folder; notebooks show it."""
         self._parts.begin()
+        greedy = self._greedy if greedy is None else greedy
         return Picture(self.run.replay(path, episodes=episodes, greedy=greedy, seed=seed))
 
     def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Picture:

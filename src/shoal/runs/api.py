@@ -315,7 +315,7 @@ def train_to_end(run: Run, trainer: Trainer) -> None:
         trainer.guard()
         if run.finished and episodes:
             run.evaluation = final_evaluation.by_training(trainer, run._learner, episodes)
-            run.evaluation = run.evaluation or run.evaluate(episodes)
+            run.evaluation = run.evaluation or run._evaluated(episodes)
     finally:
         trainer.close()
     if run.evaluation is not None:

@@ -1,6 +1,7 @@
 """The final evaluation of a run, and the check whether a run has finished."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from shoal.storage.log import Log
 from shoal.system import notices
 from shoal.system.files import dumps, write_text
 from shoal.training import ending
-from shoal.training.evaluation import BEST_FOLDER, Evaluation, evaluation_of
+from shoal.training.evaluation import BEST_FOLDER, Evaluation, in_modes
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Learner
@@ -39,7 +40,7 @@ def conclude(run: Run, guard: Callable[[], None], continue_stopped: bool = False
     run.final_score = known_evaluation_text(run.folder, run.last_step, run.settings.eval_episodes)
     if run.final_score is None and run.settings.eval_episodes != 0:
         episodes = run.settings.evaluation_episodes(run.env)
-        keep_evaluation(run, run.evaluate(episodes), episodes, guard)
+        keep_evaluation(run, run._evaluated(episodes), episodes, guard)
     return True
 
 
@@ -55,7 +56,7 @@ def keep_evaluation(run: Run, found: Evaluation, episodes: int, guard: Callable[
     best = None
     if (run.folder / BEST_FOLDER).is_dir():
         try:  # other episodes than those that selected these policies, whose scores are biased upwards
-            best = run.evaluate(episodes, seed=1, best=True)
+            best = run._evaluated(episodes, seed=1, best=True)
         except CheckpointError as error:
             notices.warn(str(error))
     run.evaluation = found
@@ -107,21 +108,27 @@ def by_training(trainer: Trainer, learner: Callable[[], Learner], episodes: int)
     Args:
         trainer: the trainer, not yet closed.
         learner: () -> the trained policies.
-        episodes: greedy episodes per seed.
+        episodes: episodes per seed, in each mode.
     """
     play, compiled = trainer.program.play, trainer.selection and trainer.selection.evaluator
+    greedy = None if trainer.algorithm.stochastic else True
     if play is not None:
-        trainer.progress.say(f"Evaluating {episodes} greedy episodes of each seed.")
-        played = play(learner(), jax.random.key(0), episodes, True)
-        if played is not None:
-            return evaluation_of(trainer.env.spec, *played)
-    return compiled(learner(), jax.random.key(0)) if compiled and compiled.episodes == episodes else None
+        kind = "greedy episodes" if greedy else "greedy and as many sampled episodes"
+        trainer.progress.say(f"Evaluating {episodes} {kind} of each seed.")
+        policies, key, spec = learner(), jax.random.key(0), trainer.env.spec
+        if (first := play(policies, key, episodes, True)) is not None:
+            sampled = partial(play, policies, key, episodes, False)
+            return in_modes(spec, greedy, lambda mode: first if mode else sampled() or first)
+    if compiled and (compiled.episodes, compiled.greedy) == (episodes, greedy):
+        return compiled(learner(), jax.random.key(0))
+    return None
 
 
 def write_evaluation(
     folder: Path, last: Evaluation, best: Evaluation | None, episodes: int, step: int, ended: str = ""
 ) -> str:
-    """Write ``evaluation.json``: the evaluations on ``episodes`` greedy episodes per seed.
+    """Write ``evaluation.json``: the evaluations on ``episodes`` episodes per seed in the mode in which policies act
+    by default (``greedy``), with the other mode's under ``other``.
 
     Args:
         folder: the run's.
@@ -137,15 +144,20 @@ def write_evaluation(
     Raises:
         WriteError: the disk is full.
     """
-    entries: dict[str, Any] = {"episodes": episodes, "greedy": True, "step": step, "text": str(last)}
+    entries: dict[str, Any] = {"episodes": episodes, "step": step, "text": str(last)} | _modes(last)
     if ended:
         entries["ended"] = ended
     if best is not None:
         meta = Checkpoints(folder / BEST_FOLDER).load_meta()
-        entries["best"] = best.as_json() | {"step": meta["step"], "selected_with": meta["score"]}
-        entries["text"] += "\n" + "\n".join(f"best policies {line}" for line in str(best).split("\n"))
+        entries["best"] = best.as_json() | _modes(best) | {"step": meta["step"], "selected_with": meta["score"]}
+        which = "best policies" if best.greedy == last.greedy else f"best policies, {best.mode} actions,"
+        entries["text"] += "\n" + "\n".join(f"{which} {line}" for line in str(best).split("\n"))
     write_text(folder / EVALUATION_FILE, dumps(last.as_json() | entries, "evaluation", indent=1) + "\n")
     return entries["text"]
+
+
+def _modes(found: Evaluation) -> dict[str, Any]:
+    return {"greedy": found.greedy} | ({"other": found.other.as_json()} if found.other is not None else {})
 
 
 def known_evaluation_text(folder: Path, step: int, episodes: int | None) -> str | None:

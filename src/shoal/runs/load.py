@@ -13,6 +13,7 @@ from shoal.errors import CheckpointError, InputError
 from shoal.runs.build import acting_algorithm, opponents_of, saved_policy
 from shoal.sides.opponents import PAST
 from shoal.storage.checkpoint import Checkpoints, restore_part
+from shoal.storage.folders import acts_greedily
 from shoal.storage.manifest import identity
 from shoal.storage.zoo import located
 from shoal.system.forks import check_not_forked
@@ -23,14 +24,15 @@ from shoal.types import Algorithm, Learner
 
 
 def load(
-    folder: str | Path, *, seed: int | None = None, greedy: bool = True, trust: bool = False, best: bool = False
+    folder: str | Path, *, seed: int | None = None, greedy: bool | None = None, trust: bool = False, best: bool = False
 ) -> Policies:
     """Load the trained policies of a run; the environment itself is not needed.
 
     Args:
         folder: a run folder, or ``zoo/NAME`` (docs/zoo.md).
         seed: one of the run's seeds; None for the first.
-        greedy: act by the mode of the policy rather than by sampling.
+        greedy: act by the mode of the policy rather than by sampling; None for what the run's final evaluation found
+            better (docs/evaluation.md), and greedily without one.
         trust: import an algorithm ``module:make`` even if the folder is not of your own training (docs/security.md).
         best: the policy with the best evaluation during training (``eval_every``) instead of the last one.
 
@@ -46,6 +48,8 @@ def load(
     algorithm = acting_algorithm(run.algorithm, run.spec, run.config, run.settings, opponents)
     policy = saved_policy(folder, algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE), best)
     one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)
+    if greedy is None:
+        greedy = acts_greedily(Path(folder), best) is not False
     title = f"{run.algorithm} in {run.environment}, seed {run.settings.seed if seed is None else seed}"
     return Policies(run.spec, algorithm, one, greedy=greedy, wrapping=run.settings.wrapping, title=title)
 

@@ -26,6 +26,7 @@ from shoal.runs.build import (
     wrapped_environment,
 )
 from shoal.runs.load import load, seed_index
+from shoal.storage.folders import acts_greedily
 from shoal.storage.manifest import identity
 from shoal.storage.zoo import output_of
 from shoal.system.files import written_to
@@ -107,16 +108,29 @@ class Run:
         """The spec of the wrapped environment; from ``run.json`` if the run was opened."""
         return self._spec or self.env.spec
 
-    def evaluate(self, episodes: int = 256, *, greedy: bool = True, seed: int = 0, best: bool = False) -> Evaluation:
-        """Play whole episodes with each seed's last policy, or its best (``eval_every``); ``seed`` is the episodes'."""
+    def evaluate(
+        self, episodes: int = 256, *, greedy: bool | None = None, seed: int = 0, best: bool = False
+    ) -> Evaluation:
+        """Play whole episodes with each seed's last policy, or its best (``eval_every``); ``seed`` is the episodes'.
+
+        With ``greedy`` None, stochastic policies play them in both modes (:attr:`Evaluation.other`), and the result is
+        in the mode of the run's final evaluation, or without one in the better mode.
+        """
+        found = self._evaluated(episodes, greedy, seed, best)
+        recorded = acts_greedily(self.folder, best) if greedy is None else None
+        return found if recorded is None else found.in_mode(recorded)
+
+    def _evaluated(self, episodes: int, greedy: bool | None = None, seed: int = 0, best: bool = False) -> Evaluation:
+        """:meth:`evaluate` in the better mode, whatever is recorded."""
         env, key = self.env, jax.random.key(seed)  # first: refuses to import the environment of an untrusted folder
         return evaluation.evaluate(env, self._acting(), self._learner(best), key, episodes, greedy, self._workers())
 
     def replay(
-        self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool = True, seed: int | None = None
+        self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool | None = None, seed: int | None = None
     ) -> Path:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's seeds (None: the best)."""
         encode.check_format(Path(path or "replay.gif"))  # before anything is played
+        greedy = self.acts_greedily if greedy is None else greedy
         path = written_to(path, output_of(self.folder, "replay.gif"))
         index = seed_index(self.settings, self.best_seed() if seed is None else seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
@@ -130,14 +144,19 @@ class Run:
 
     def best_seed(self) -> int:
         """The seed with the highest score: of the final evaluation, if this process made it, or of 64 episodes."""
-        found = None if self.settings.seeds == 1 else self.evaluation or self.evaluate(64)
+        found = None if self.settings.seeds == 1 else self.evaluation or self.evaluate(64, greedy=self.acts_greedily)
         return self.settings.seed + (int(found.per_seed.argmax()) if found else 0)
 
     def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Path:
         """Draw the learning curve with a confidence band over seeds."""
         return curves.plot(self.folder, written_to(path, output_of(self.folder, "curves.png")), metrics)
 
-    def policies(self, *, seed: int | None = None, greedy: bool = True, best: bool = False) -> Policies:
+    @property
+    def acts_greedily(self) -> bool:
+        """Whether the last policies act greedily by default: as the final evaluation recorded; True without one."""
+        return acts_greedily(self.folder) is not False
+
+    def policies(self, *, seed: int | None = None, greedy: bool | None = None, best: bool = False) -> Policies:
         """The trained policies; see :func:`shoal.load`."""
         return load(self.folder, seed=seed, greedy=greedy, best=best, trust=self.trusted)
 

@@ -27,7 +27,7 @@ def keep_policies(run: Run, folder: Path, *, licence: str = LICENCE, episodes: i
         run: a finished run.
         folder: a folder that does not exist yet.
         licence: SPDX identifier of the licence under which the policies are given to others.
-        episodes: greedy episodes per seed of the evaluation, those of ``shoal evaluate --episodes``.
+        episodes: per seed and mode of the evaluation, those of ``shoal evaluate --episodes``.
 
     Raises:
         InputError: the run has not finished, ``folder`` exists, or a file cannot be written.

@@ -300,7 +300,10 @@ def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
     widest: Any = max((side.algorithm.acts_on for side in sides), key=("own", "team", "state").index)
     unequal = [f"{one} (side {side.number})" for side in sides if (one := side.algorithm.unequal_rewards)]
     replay = replay if any(replay) else ()
-    return Algorithm(init, initial_carry, act, update, widest, replay, " and ".join(unequal), inspect)
+    stochastic = any(side.algorithm.stochastic for side in sides)
+    return Algorithm(
+        init, initial_carry, act, update, widest, replay, " and ".join(unequal), inspect, stochastic=stochastic
+    )
 
 
 def _side(number: int, name: str, module: Any, spec: EnvSpec, who: tuple[int, ...], config: Any, one: MakeOne) -> Side:

@@ -90,3 +90,17 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def acts_greedily(folder: Path, best: bool = False) -> bool | None:
+    """Whether a run's policies act greedily by default, as its final evaluation recorded; None if there is none.
+
+    Args:
+        folder: the run's.
+        best: the best policies instead of the last.
+    """
+    found = read_evaluation(folder) or {}
+    if best:
+        found = inner if isinstance(inner := found.get("best"), dict) else {}
+        return found.get("greedy", True) is not False if found else None  # earlier versions did not write it here
+    return found["greedy"] is not False if "greedy" in found else None

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from shoal.training import memory
 from shoal.training.ending import Standing
 from shoal.training.settings import SHARE, Settings
 from shoal.training.stopping import ready, wait
-from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree, Seconds
+from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Learner, PyTree, Seconds, Step
 
 ENVS = 32
 """Largest number of parallel host environments per seed in an evaluation."""
@@ -42,6 +42,22 @@ class Evaluation(NamedTuple):
     """[S, episodes] sum or mean of the returns over agents, by ``EnvSpec.score``."""
     metrics: Mapping[str, np.ndarray] = MappingProxyType({})
     """``EnvSpec.metrics`` and :meth:`EnvSpec.role_returns` by name: [S, episodes], NaN in episodes where unknown."""
+    greedy: bool = True
+    """Whether actions were the modes of the policies; otherwise they were drawn from them."""
+    other: "Evaluation | None" = None
+    """The same policies in the other mode, if both were played."""
+
+    def in_mode(self, greedy: bool) -> "Evaluation":
+        """This evaluation, or the one in the other mode with this as its ``other``, whichever is in the wanted mode;
+        this one where the other was not played."""
+        if self.other is None or self.greedy == greedy:
+            return self
+        return self.other._replace(other=self._replace(other=None))
+
+    @property
+    def mode(self) -> str:
+        """``greedy`` or ``sampled``."""
+        return mode_name(self.greedy)
 
     @property
     def per_seed(self) -> np.ndarray:
@@ -93,7 +109,34 @@ class Evaluation(NamedTuple):
         samples = self._samples.size
         reach = f"{interval_text(samples)} {low:.2f} … {high:.2f}, " if samples > 1 else ""
         lines = [f"{self.mean:.2f} ({reach}{over})"]
-        return "\n".join([*lines, *(_line(name, self.metric(name), self.scores.size) for name in self.metrics)])
+        lines += [_line(name, self.metric(name), self.scores.size) for name in self.metrics]
+        if self.other is not None:
+            lines.append(f"{self.other.mode} actions {str(self.other).partition(chr(10))[0]}")
+        return "\n".join(lines)
+
+
+def mode_name(greedy: bool) -> str:
+    """The name of a mode of acting: ``greedy`` for the modes of the policies, ``sampled`` for draws from them."""
+    return "greedy" if greedy else "sampled"
+
+
+def preferred(greedy: Evaluation, sampled: Evaluation) -> Evaluation:
+    """Of the same policies in both modes the one that they act in by default, with the other as its ``other``.
+
+    It is ``sampled`` if its mean score is higher by more than the 95 % interval of the difference, which is Welch's t
+    over episodes within seeds: these policies are compared, and not the ones that other seeds would have become. With
+    one episode of each seed there is no interval, and it is ``greedy``.
+    """
+    from scipy.special import stdtrit
+
+    parts = [part for one in (greedy, sampled) for part in one.scores.astype(np.float64)]
+    better, seeds, count = sampled.mean - greedy.mean, len(greedy.scores), greedy.scores.shape[1]
+    if count > 1 and better > 0:
+        spread = np.array([part.var(ddof=1) / count for part in parts])
+        freedom = spread.sum() ** 2 / max((spread**2).sum() / (count - 1), np.finfo(np.float64).tiny)
+        if better > stdtrit(max(freedom, 1.0), 0.975) * math.sqrt(spread.sum()) / seeds:
+            return sampled._replace(other=greedy)
+    return greedy._replace(other=sampled)
 
 
 class MetricMean(NamedTuple):
@@ -145,10 +188,12 @@ def evaluate(
     learner: Learner,
     key: Key[Array, ""],
     episodes: int,
-    greedy: bool = True,
+    greedy: bool | None = True,
     workers: Workers = WORKERS,
 ) -> Evaluation:
     """Play ``episodes`` whole episodes with every seed's policy; learner leaves are [S, ...].
+
+    If ``greedy`` is None, they are played in each mode where policies are stochastic (:func:`preferred`).
 
     Raises:
         InputError: ``episodes`` is below 1, or the episodes do not fit in memory.
@@ -166,17 +211,18 @@ class Evaluator:
         env: AnyEnvironment,
         algorithm: Algorithm,
         episodes: int,
-        greedy: bool = True,
+        greedy: bool | None = True,
         workers: Workers = WORKERS,
     ):
-        """Prepare; nothing is compiled or started yet.
+        """Prepare; nothing is compiled or started yet. Arguments are those of :func:`evaluate`.
 
         Raises:
             InputError: ``episodes`` is below 1.
         """
         check_episodes(episodes)
-        self.env, self.algorithm, self.episodes, self.greedy = env, algorithm, episodes, greedy
-        self.workers = workers
+        self.env, self.algorithm, self.episodes, self.workers = env, algorithm, episodes, workers
+        self.greedy = greedy if greedy is not None or algorithm.stochastic else True
+        """None: both modes."""
         self._rollout: HostRollout | None = None
         self._compiled: Callable[..., Any] | None = None
 
@@ -189,11 +235,15 @@ class Evaluator:
         """
         self.prepare(learner)
         keys = jax.random.split(key, len(jax.tree.leaves(learner)[0]))
-        if self._rollout is not None:
-            played = self._rollout.play(self.algorithm.act, learner, keys, self.episodes, self.greedy)
-            return evaluation_of(self.env.spec, *played)
+        if (rollout := self._rollout) is not None:
+            act, episodes = self.algorithm.act, self.episodes
+            return in_modes(
+                self.env.spec, self.greedy, lambda greedy: rollout.play(act, learner, keys, episodes, greedy)
+            )
         assert self._compiled is not None
-        return evaluation_of(self.env.spec, *map(np.asarray, ready(self._compiled(learner, keys))))
+        played = [np.asarray(x) for x in ready(self._compiled(learner, keys))]
+        halves = {True: slice(None, self.episodes), False: slice(-self.episodes, None)}
+        return in_modes(self.env.spec, self.greedy, lambda greedy: [x[:, halves[greedy]] for x in played])
 
     def prepare(self, learner: Learner) -> None:
         """Compile, or start the worker processes of a host environment, unless that is done already.
@@ -207,8 +257,10 @@ class Evaluator:
                 parallelism = Parallelism(seeds, min(self.episodes, ENVS), *self.workers)
                 self._rollout = HostRollout(self.env, carry, parallelism, 1)
         elif self._compiled is None:
-            memory.check_episode_memory(self.env.spec, seeds, self.episodes, self.env.spec.horizon, "episodes")
-            one = first_episodes(self.env, act, carry(self.episodes), self.episodes, self.greedy)
+            count = self.episodes if self.greedy is not None else 2 * self.episodes
+            memory.check_episode_memory(self.env.spec, seeds, count, self.env.spec.horizon, "episodes")
+            act = act if self.greedy is not None else half_greedy(act, self.episodes)
+            one = first_episodes(self.env, act, carry(count), count, self.greedy is not False)
             keys = jax.random.split(jax.random.key(0), seeds)
             self._compiled = wait(jax.jit(jax.vmap(one, axis_name=fused.SEEDS)).lower(learner, keys).compile)
 
@@ -219,10 +271,40 @@ class Evaluator:
             self._rollout = None
 
 
+def in_modes(spec: EnvSpec, greedy: bool | None, play: Callable[[bool], Sequence[np.ndarray]]) -> Evaluation:
+    """The evaluation from (whether greedy) -> returns [S, episodes, N], lengths [S, episodes] and metrics
+    [S, episodes, M], in one mode or, if ``greedy`` is None, in both (:func:`preferred`)."""
+
+    def one(greedy: bool) -> Evaluation:
+        return evaluation_of(spec, *play(greedy))._replace(greedy=greedy)
+
+    return preferred(one(True), one(False)) if greedy is None else one(greedy)
+
+
 def evaluation_of(spec: EnvSpec, returns: np.ndarray, lengths: np.ndarray, metrics: np.ndarray) -> Evaluation:
     """Evaluation from returns [S, episodes, N], lengths [S, episodes] and metrics [S, episodes, M]."""
     named = {name: metrics[..., i] for i, name in enumerate(spec.metrics)} | spec.role_returns(returns)
     return Evaluation(returns, lengths, spec.scores(returns), named)
+
+
+def half_greedy(act: fused.Act, count: int) -> fused.Act:
+    """``act`` that is greedy in the first ``count`` environments, and samples in the others; its extras are empty.
+
+    One program plays both modes: their networks have the same inputs, and XLA computes them once.
+    """
+
+    def acts(policy: PyTree, carry: PyTree, step: Step, key: Array, _: bool) -> tuple[PyTree, Array, dict[str, Array]]:
+        envs = step.first.shape[0]
+
+        def first(x: Array, y: Array) -> Array:
+            if x.shape[:1] != (envs,):  # states of frozen policies may be padded; no action changes them
+                return x
+            return jnp.where((jnp.arange(envs) < count).reshape(-1, *[1] * (x.ndim - 1)), x, y)
+
+        modes, draws = (act(policy, carry, step, key, greedy)[:2] for greedy in (True, False))
+        return *jax.tree.map(first, modes, draws), {}
+
+    return acts
 
 
 def first_episodes(

@@ -81,6 +81,8 @@ def _from_folder(folder: Path, metric: str) -> Source:
             f"{folder} has no final evaluation: shoal train --resume {folder} finishes the run (--eval-episodes 256 if "
             f"it was trained without)."
         )
+    if evaluation.get("greedy") is False and isinstance(other := evaluation.get("other"), dict):
+        evaluation |= {"metrics": {}} | other  # all runs are compared in one mode, and all have greedy scores
     metrics = evaluation.get("metrics", {})
     held = {"return": evaluation, **(metrics if isinstance(metrics, dict) else {})}
     if metric not in held:
