@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import shoal
 from shoal import algorithms
+from shoal.cli import hosts
 from shoal.cli.flags import Command, Flag, FlagValues, first_line, number_text, of_environment, of_fields
 from shoal.cli.output import attempted
 from shoal.environments import names
@@ -23,7 +24,7 @@ from shoal.environments.names import path_words
 from shoal.errors import CallbackError, GameError, InputError, Terminated, WriteError, shortened
 from shoal.security import reading, user_modules
 from shoal.storage import manifest
-from shoal.storage.folders import in_new_folder
+from shoal.storage.folders import in_new_folder, new_folder
 from shoal.storage.zoo import check_trainable
 from shoal.system import notices
 
@@ -90,6 +91,11 @@ VIDEO_SECONDS = 5.0
 """Processor time that drawing a run's video takes at most, about; ``shoal replay`` has no bound."""
 
 
+def resumed_by(folder: Path, own: dict[str, Any]) -> str:
+    """The command that continues a run; ``own`` are values of flags of the command that trained it."""
+    return f"{program()} train --resume {path_words(folder)}{hook_words(own)}{hosts.words_of(own)}"
+
+
 def train_and_show(folder: Path, start: "Callable[..., shoal.Run]", own: dict[str, Any]) -> int:
     """Train, print a summary, and draw curves, a video and a report; after Ctrl-C print the command that resumes.
 
@@ -98,7 +104,7 @@ def train_and_show(folder: Path, start: "Callable[..., shoal.Run]", own: dict[st
         start: trains, and returns the run; its argument ``progress`` is that of ``own``.
         own: values of flags of the command, of ``progress`` and of those in :data:`shoal.cli.train.HOOK_FLAGS`.
     """
-    again = f"{program()} train --resume {path_words(folder)}{hook_words(own)}"
+    again = resumed_by(folder, own)
     try:
         run = start(progress=own["progress"])
         print(summary_text(run, again), flush=True)
@@ -214,7 +220,7 @@ _PRINT = Flag(
     "print_config", bool, False, "Print the whole configuration, in the form that --config reads, instead of training."
 )
 _PROGRESS = Flag("progress", bool, True, "Show the progress line and notes; warnings are always shown.")
-_OWN = (_FOLDER, _RESUME, _TRUST, _CONFIG, _PRESET, _PRINT, _PROGRESS, *HOOK_FLAGS)
+_OWN = (_FOLDER, _RESUME, _TRUST, _CONFIG, _PRESET, _PRINT, _PROGRESS, *HOOK_FLAGS, *hosts.FLAGS)
 
 _FIRST = ("steps", "seeds", "num_envs", "rollout_length", "learning_rate", "gamma", "hidden", "recurrent", "sharing")
 _FIRST += ("critic_input", "entropy_coef", "batch_size", "buffer_size", "time_limit", "folder", "resume")
@@ -231,6 +237,8 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     """
     typed = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
     rest = list(args[len(typed) :])
+    if _value_of(rest, hosts.HOSTS.spelt) and hosts.inside is None:
+        _without_accelerators()
     if len(typed) > 2:
         raise InputError(f"shoal train takes an algorithm and an environment; {shortened(typed[2])} is an extra word.")
     for check_name, word in zip((algorithms.check_name, names.check_name), typed, strict=False):
@@ -260,6 +268,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
             raise InputError("--trust is only for --resume and --config; names that you type need no trust.")
         if own["continue_stopped"]:
             raise InputError("--continue-stopped is only for --resume.")
+        hosts.check(own)
         env = values.pop("env", {})
         flags = {name: value for some in values.values() for name, value in some.items()}
         for_all = [flag.name for some in groups.values() for flag in some if flag.for_all]
@@ -279,6 +288,17 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
             text = as_toml(found)
             check_new_run(new_run(found, Path("runs")))
             print(text, end="")
+            return 0
+
+        if own["hosts"] is not None and hosts.inside is None:
+            api.check_new_on_hosts(found)
+            which, folder = hosts.places(own, found.values.settings.devices), own["folder"]
+            if folder is None and which[0].index == 0:
+                folder = new_folder(found.algorithm, found.name)
+            words = ["train", *args, *([] if folder in (None, own["folder"]) else ["--folder", str(folder)])]
+            return hosts.supervise(which, words, folder, resumed_by(folder or Path("RUN"), own))
+        if own["hosts"] is not None and _follows():
+            api.follow_new(found)
             return 0
 
         def start(where: Path) -> int:
@@ -349,10 +369,37 @@ def _resume_command(folder: str, typed: list[str], rest: list[str]) -> Command:
 
         changed = CHANGEABLE.intersection(flags)
         check_effect(override(run.settings, flags), run.config, changed, run.environment, lambda: run.env)
+        hosts.check(own)
+        if own["hosts"] is not None and hosts.inside is None:
+            from shoal.runs import api
+            from shoal.runs.load import trained_on
+
+            settings = override(run.settings, flags)
+            api.check_resumed_on_hosts(run, settings)
+            which = hosts.places(own, settings.devices or trained_on(run.folder))
+            return hosts.supervise(which, ["train", *typed, *rest], run.folder, resumed_by(run.folder, own))
+        if own["hosts"] is not None and _follows():
+            from shoal.runs import api
+
+            api.follow_resumed(run.folder, own["trust"], flags)
+            return 0
         more = {"callbacks": chosen_hooks(own), "continue_stopped": own["continue_stopped"]}
         return train_and_show(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more, **flags), own)
 
     return Command(" ".join(["shoal train", *held]), _about(held, run), groups, do, _FIRST)
+
+
+def _without_accelerators() -> None:
+    """Leave accelerators to the processes that this one starts."""
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+
+
+def _follows() -> bool:
+    from shoal.training import hosts  # imports JAX
+
+    return hosts.follows()
 
 
 def _title(algorithm: str) -> str:

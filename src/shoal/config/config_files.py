@@ -36,6 +36,7 @@ MAX_TOML_BYTES = 2**20
 KEYS = ("algorithm", "environment", "env", "flags")
 ONE_CALL = ("folder", "resume", "trust", "config", "preset", "print_config", "progress")
 ONE_CALL += ("callback", "callbacks", "wandb", "mlflow", "continue_stopped")
+ONE_CALL += ("hosts", "host_count", "host_index", "host_timeout")
 """Flags and arguments that no file holds."""
 OF_PRESETS = ("environments", "source")
 """Keys without effect on a run: where a preset was found, and how."""

@@ -11,13 +11,13 @@ import jax
 from shoal import algorithms
 from shoal.config.resolve import Configured, configured, named_options
 from shoal.environments import registry
-from shoal.errors import InputError
+from shoal.errors import CallbackError, GameError, InputError, NonFiniteError
 from shoal.options.convert import items_of
 from shoal.options.flags import SPEC_WORDS, games_to_json, options_from_json, override
 from shoal.plots.curves import plot
 from shoal.presets import preset_note
 from shoal.runs import final_evaluation
-from shoal.runs.build import build, check_build, told_of_teams
+from shoal.runs.build import build, check_build, check_hosts, told_of_teams
 from shoal.runs.init_from import source_of, start_from
 from shoal.runs.load import devices_before, past_selves
 from shoal.runs.open import keep_resumed, keeping, open_run, permit_training
@@ -29,11 +29,12 @@ from shoal.storage.zoo import check_trainable, located
 from shoal.system import shipped
 from shoal.system.files import written_to
 from shoal.system.forks import check_not_forked
-from shoal.training import checks, pretraining
+from shoal.training import checks, hosts, pretraining
 from shoal.training import crossplay as playing
 from shoal.training.callbacks import Callback, Given, accepted, with_callbacks
 from shoal.training.crossplay import CrossPlay
-from shoal.training.settings import CHANGEABLE
+from shoal.training.follower import follow
+from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.sharding import one_device_per_core
 from shoal.training.trainer import Trainer
 from shoal.types import Algorithm
@@ -157,6 +158,8 @@ def resume(
     with hold(where) as lock:
         run, trainer = _restored(where, environment, trust, progress, flags, lock.check, continue_stopped)
         if trainer is None:
+            if crew := hosts.crew():
+                crew.dismiss()
             return run
         return _trained(run, trainer, hooks)
 
@@ -205,6 +208,47 @@ def _restored(
     guard()
     keep_resumed(run, permitted=trust or environment is None)
     return run, trainer
+
+
+# One run on several hosts (``shoal train --hosts``).
+
+
+def check_new_on_hosts(found: Configured) -> None:
+    """Check what :func:`train_configured` would train on several hosts; nothing is compiled or written.
+
+    Raises:
+        InputError: it cannot be cut over their devices, or is invalid.
+    """
+    run = new_run(found, Path("runs"))
+    check_hosts(run.algorithm, run.env, run.config, run.settings)
+
+
+def check_resumed_on_hosts(run: Run, settings: Settings) -> None:
+    """Check an opened run with its changed settings as :func:`check_new_on_hosts` does.
+
+    Raises:
+        InputError: it cannot be cut over devices of several hosts, or is invalid.
+    """
+    settings.check()
+    check_hosts(run.algorithm, run.env, run.config, settings)
+
+
+def follow_new(found: Configured) -> None:
+    """Take part in a new run, which another process leads."""
+    _follow(new_run(found, Path(os.devnull)))
+
+
+def follow_resumed(folder: str | Path, trust: bool, flags: dict[str, Any]) -> None:
+    """Take part in a resumed run, which another process leads."""
+    run = open_run(folder, trust=trust)
+    run.settings = override(run.settings, flags)
+    _follow(run)
+
+
+def _follow(run: Run) -> None:
+    crew = hosts.crew()
+    assert crew is not None
+    follow(trainer_of(run, False), crew)
 
 
 # What both call.
@@ -312,10 +356,14 @@ def train_to_end(run: Run, trainer: Trainer) -> None:
     episodes = run.settings.evaluation_episodes(run.env)
     try:
         run.finished = trainer.run() and not trainer.stop.asked
+        trainer.part()
         trainer.guard()
         if run.finished and episodes:
             run.evaluation = final_evaluation.by_training(trainer, run._learner, episodes)
             run.evaluation = run.evaluation or run._evaluated(episodes)
+    except (InputError, GameError, CallbackError, NonFiniteError):
+        trainer.part()
+        raise
     finally:
         trainer.close()
     if run.evaluation is not None:

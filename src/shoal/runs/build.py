@@ -27,7 +27,7 @@ from shoal.sides.sides import MakeOne, divided, narrowed
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.manifest import identity
 from shoal.storage.zoo import located
-from shoal.training import checks, feed, pretraining, sharding
+from shoal.training import checks, feed, hosts, pretraining, sharding
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.evaluation import BEST_FOLDER
 from shoal.training.settings import CHANGEABLE, Settings
@@ -96,6 +96,8 @@ def build(
     Raises:
         InputError: a setting, the configuration or the environment is invalid.
     """
+    if hosts.crew():
+        check_hosts(algorithm, env, config, settings)
     layout, scale = _layout(env, settings, devices)
     module, workers = algorithms.get(algorithm), workers_of(env, settings)
     decision = pretraining.decide(module, env, config, scale, settings.seed, workers)
@@ -156,6 +158,26 @@ def _layout(env: AnyEnvironment, settings: Settings, devices: int | None) -> tup
     else:
         registry.check_spec(env.spec)
     return layout, Scale(layout.num_envs, settings.rollout_length, settings.schedule_updates)
+
+
+def check_hosts(algorithm: str, env: AnyEnvironment, config: Any, settings: Settings) -> None:
+    """Check that a run can be cut over the devices of several hosts (``--hosts``).
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not isinstance(env, Environment):
+        raise InputError(
+            f"{env.spec.name} is stepped on the host, and --hosts is for environments that are compiled with the "
+            f"update; --workers ray steps it on several hosts."
+        )
+    if settings.workers == "ray":
+        raise InputError(f"{env.spec.name} is compiled with the update, so it cannot use Ray workers.")
+    if settings.init_from:
+        raise InputError("--hosts cannot start from another run (init_from).")
+    scale = Scale(settings.num_envs, settings.rollout_length, settings.schedule_updates)
+    if pretraining.preparation(algorithms.get(algorithm), env.spec, config, scale) is not None:
+        raise InputError(f"{algorithm} collects experience before training, which --hosts cannot do.")
 
 
 def workers_of(env: AnyEnvironment, settings: Settings) -> Workers:

@@ -17,6 +17,7 @@ from shoal.storage.folders import acts_greedily
 from shoal.storage.manifest import identity
 from shoal.storage.zoo import located
 from shoal.system.forks import check_not_forked
+from shoal.training import hosts
 from shoal.training.evaluation import learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import described_run
@@ -97,9 +98,9 @@ def trained_on(folder: Path) -> int | None:
 
 
 def devices_before(folder: Path) -> int | None:
-    """Number of devices that a run was trained on, at most the local ones; None for a new run."""
+    """Number of devices that a run was trained on, at most those that there are; None for a new run."""
     before = trained_on(folder)
-    return None if before is None else min(before, jax.local_device_count())
+    return None if before is None else min(before, len(hosts.devices()))
 
 
 def past_selves(folder: Path, algorithm: Algorithm, settings: Settings, run: Mapping[str, Any]) -> dict[int, Learner]:

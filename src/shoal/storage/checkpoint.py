@@ -177,8 +177,17 @@ class Checkpoints:
             raise InputError(f"keep, the number of checkpoints to keep, must be at least 1, not {keep}.")
         self.folder, self.keep, self.run, self.guard = Path(folder).absolute(), keep, run, guard
 
-    def save(self, step: int, state: PyTree, meta: dict, files: Mapping[str, bytes] = MappingProxyType({})) -> None:
+    def save(
+        self,
+        step: int,
+        state: PyTree,
+        meta: dict,
+        files: Mapping[str, bytes] = MappingProxyType({}),
+        read: Callable[[list[Any]], list[np.ndarray]] = to_host,
+    ) -> None:
         """Store ``state`` (arrays on any local devices), ``meta`` (JSON values) and other files, by name.
+
+        ``read`` copies leaves of ``state`` to host memory, where some of their parts are on other hosts.
 
         Everything is flushed to the disk when this returns. If the process is killed while saving, the earlier
         checkpoints or the new one remain. Later steps are removed: they were saved before the run resumed from an
@@ -201,7 +210,7 @@ class Checkpoints:
         self.guard()
         with commit(self.folder, int(step), self.keep) as work:
             for name, (start, stop) in parts.items():
-                _write_arrays(work / name, to_host(flat[start:stop]))
+                _write_arrays(work / name, read(flat[start:stop]))
             for name, data in {**files, "index.json": text.encode()}.items():
                 (work / name).write_bytes(data)
 
@@ -308,6 +317,17 @@ def read_index(path: Path) -> dict:
     return index
 
 
+def _alone() -> Any:
+    """An Orbax checkpointer that does not wait for other processes, where JAX runs on several hosts."""
+    import orbax.checkpoint as ocp
+
+    here = jax.process_index()
+    options = ocp.options.MultiprocessingOptions(primary_host=here, active_processes={here}, barrier_sync_key_prefix="")
+    return ocp.Checkpointer(
+        ocp.PyTreeCheckpointHandler(multiprocessing_options=options), multiprocessing_options=options
+    )
+
+
 def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
     import orbax.checkpoint as ocp
 
@@ -318,7 +338,7 @@ def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
         was, log.disabled = log.disabled, True  # errors that it logs at length are raised as well
         sys.unraisablehook = partial(_unraisable, unraisable)
         try:
-            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            with _alone() as checkpointer:
                 checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
             sys.unraisablehook = unraisable  # but not after a failure, when some arrays may still be in flight
         except ValueError as error:
@@ -348,7 +368,7 @@ def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray | None]:
     arrays: dict[str, np.ndarray] = {}
     if wanted:
         try:
-            with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+            with _alone() as checkpointer:
                 _check_stored(checkpointer.metadata(folder), {name: leaves[int(name)] for name in wanted})
                 arrays = checkpointer.restore(folder, args=ocp.args.PyTreeRestore(item=wanted, restore_args=wanted))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

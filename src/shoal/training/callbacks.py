@@ -157,7 +157,7 @@ class Context:
 
     @property
     def learner(self) -> Learner:
-        """The current learner, leaves [S, ...] on the devices of training.
+        """The current learner, leaves [S, ...] on the devices of training; with ``--hosts`` in host memory.
 
         It is valid inside the callback only, since the next update reuses its memory; ``jax.device_get`` copies it.
 
@@ -167,7 +167,7 @@ class Context:
         state = self._trainer.state
         if state is None:
             raise InputError("A new run has no policies in on_start; use on_checkpoint for the initial ones.")
-        return state.learner
+        return self._trainer.on_host(state.learner)
 
     def policies(self, seed: int | None = None, *, greedy: bool = True) -> Policies:
         """A copy of the current policies of one of the run's seeds (None: the first), as :func:`shoal.load` gives.

@@ -28,6 +28,8 @@ def free(device: Any) -> int | None:
         except OSError:
             return None
         return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+    if device.process_index != jax.process_index():
+        return None
     stats = device.memory_stats() or {}
     return stats["bytes_limit"] - stats.get("bytes_in_use", 0) if "bytes_limit" in stats else None
 
@@ -96,7 +98,7 @@ def check_episode_memory(spec: EnvSpec, seeds: int, episodes: int, length: int, 
         InputError: they exceed the free memory.
     """
     what = f"{bounds_text(seeds * episodes)} episodes of up to {bounds_text(length)} steps"
-    _refuse(what, seeds * episodes * length * timestep_bytes(spec), free(jax.devices()[0]), name)
+    _refuse(what, seeds * episodes * length * timestep_bytes(spec), free(jax.local_devices()[0]), name)
 
 
 def _refuse(what: str, needed: int, there: int | None, lower: str) -> None:

@@ -17,7 +17,7 @@ from shoal.equations.reduce import DEVICES, total
 from shoal.rollouts import fused
 from shoal.training import feed as feeds
 from shoal.training.feed import Feed
-from shoal.training.sharding import Layout, shape_on
+from shoal.training.sharding import Layout, put, shape_on
 from shoal.training.stopping import begin, call, wait
 from shoal.types import Algorithm, Environment, EpisodeStats, Learner, Metrics, PyTree, Trajectory
 
@@ -167,7 +167,7 @@ def placed_state(state: TrainState, layout: Layout) -> TrainState:
     if all(leaf.ndim < 2 for leaf in jax.tree.leaves(state.rollout)):  # the keys of host environments
         specs = specs._replace(rollout=layout.learner)
     # Donated, so that there are never two copies of a replay buffer.
-    return jax.device_put(state, jax.tree.map(layout.named, specs, is_leaf=lambda x: isinstance(x, jax.P)), donate=True)
+    return put(state, jax.tree.map(layout.named, specs, is_leaf=lambda x: isinstance(x, jax.P)), donate=True)
 
 
 # Many updates of all seeds on all devices.
@@ -220,12 +220,12 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
     many = shard(advance, in_specs=(state_spec, jax.P()), out_specs=(state_spec, layout.rows))
 
     # Explicit output shardings, since empty arrays would otherwise leave with another sharding than they entered with.
-    named = jax.tree.map(layout.named, state_spec), layout.named(layout.rows)
+    named = jax.tree.map(layout.named, state_spec), layout.named(layout.results)
     initialise = jax.jit(init, out_shardings=named[0])
 
     def template(*given: PyTree) -> TrainState:
         seeds = layout.mesh.shape["seed_shards"] * layout.seeds
-        keys = jax.device_put(jax.random.split(jax.random.key(0), seeds), layout.named(layout.learner))
+        keys = put(jax.random.split(jax.random.key(0), seeds), layout.named(layout.learner))
         return jax.eval_shape(initialise, keys, *given)  # not traced again when it is called
 
     jitted = jax.jit(many, donate_argnums=0, out_shardings=named)

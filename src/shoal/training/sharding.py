@@ -12,6 +12,8 @@ from jaxtyping import Array, Key
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
 from shoal.system.machine import cores
+from shoal.training import hosts
+from shoal.types import PyTree
 
 SEED_SHARDS = "seed_shards"
 
@@ -41,6 +43,11 @@ class Layout:
         """Leaves [updates, seeds]."""
         return P(None, SEED_SHARDS)
 
+    @property
+    def results(self) -> P:
+        """Leaves [updates, seeds] that are read on the host: by one of several processes as a whole."""
+        return P() if self.mesh.is_multi_process else self.rows
+
     def named(self, spec: P) -> NamedSharding:
         """``spec`` as a sharding on this mesh."""
         return NamedSharding(self.mesh, spec)
@@ -48,7 +55,7 @@ class Layout:
     def keys(self, seed: int) -> Key[Array, " S"]:
         """The keys of all seeds, of which ``seed`` is the first, on their devices."""
         count = self.seeds * self.mesh.shape[SEED_SHARDS]
-        return jax.device_put(jax.vmap(jax.random.key)(seed + jax.numpy.arange(count)), self.named(self.learner))
+        return put(jax.vmap(jax.random.key)(seed + jax.numpy.arange(count)), self.named(self.learner))
 
     def check_same(self, shards: dict[str, int]) -> None:
         """Check that a run was trained on a mesh of the same shape, given as ``shards``.
@@ -66,6 +73,17 @@ class Layout:
             )
 
 
+def put(tree: PyTree, sharding: PyTree, donate: bool = False) -> PyTree:
+    """Arrays on the devices of ``sharding``: a tree, or one for all. Every process has whole and equal arrays."""
+    if all(where.is_fully_addressable for where in jax.tree.leaves(sharding)):
+        return jax.device_put(tree, sharding, donate=donate)
+
+    def part(where: NamedSharding, array: Array) -> Array:
+        return jax.make_array_from_callback(array.shape, where, lambda index: array[index], dtype=array.dtype)
+
+    return jax.tree.map(lambda where, arrays: jax.tree.map(lambda x: part(where, x), arrays), sharding, tree)
+
+
 def shape_on(sharding: NamedSharding, array: Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     """The shape and type of an array with its sharding, to compile for it."""
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
@@ -78,32 +96,57 @@ def one_device_per_core(least: int = 1) -> None:
 
     Does nothing if JAX has started its devices, or if the user has set their number.
     """
+    start_devices(max(least, cores()))
+
+
+def start_devices(count: int) -> None:
+    """On a CPU, create so many XLA devices.
+
+    Does nothing if JAX has started its devices, or if the user has set their number.
+    """
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     if jax.config.jax_num_cpu_devices > 0:  # pyright: ignore[reportAttributeAccessIssue]
         return
     try:
-        jax.config.update("jax_num_cpu_devices", max(least, cores()))
+        jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:  # already started
         return
 
 
 def plan_layout(seeds: int, num_envs: int, devices: int | None) -> Layout:
-    """The layout of a run over the local devices.
+    """The layout of a run over the local devices, or over those of all processes of the run.
 
     Raises:
-        InputError: there are fewer devices than requested, or E is not divisible by their number.
+        InputError: there are fewer devices than requested, E is not divisible by their number, or processes would have
+            unequal numbers.
     """
-    local = jax.local_devices()
-    if devices is not None and devices > len(local):
-        raise InputError(f"devices is {devices}, but this machine has only {len(local)}.")
-    count = devices or len(local)
+    found, crew = hosts.devices(), hosts.crew()
+    if devices is not None and devices > len(found):
+        where = f"the {crew.count} processes have" if crew else "this machine has"
+        raise InputError(f"devices is {devices}, but {where} only {len(found)}.")
+    count = devices or len(found)
     seed_shards = math.gcd(seeds, count)
     env_shards = count // seed_shards
-    if devices is None:  # use fewer devices if E is not divisible by their number
+    if devices is None and crew is None:  # use fewer devices if E is not divisible by their number
         env_shards = math.gcd(env_shards, num_envs)
     if num_envs % env_shards:
         raise InputError(f"num_envs {num_envs} is not divisible by the {env_shards} devices.")
-    chosen = local[: seed_shards * env_shards]
+    chosen = _each(found, count, crew.count) if crew else found[: seed_shards * env_shards]
     mesh = jax.make_mesh((seed_shards, env_shards), (SEED_SHARDS, DEVICES), (AxisType.Auto,) * 2, devices=chosen)
     return Layout(mesh, seeds // seed_shards, num_envs // env_shards)
+
+
+def _each(found: list[jax.Device], count: int, processes: int) -> list[jax.Device]:
+    """``count`` devices, as many of each process.
+
+    Raises:
+        InputError: that is not possible.
+    """
+    of = [[device for device in found if device.process_index == i] for i in range(processes)]
+    if len(set(map(len, of))) > 1:
+        numbers = ", ".join(str(len(here)) for here in of)
+        raise InputError(f"The processes of --hosts need equal numbers of devices, and have {numbers}.")
+    if count % processes:
+        raise InputError(f"devices {count} is not divisible by the {processes} processes of --hosts.")
+    return [device for here in of for device in here[: count // processes]]

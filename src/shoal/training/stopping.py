@@ -36,7 +36,8 @@ class Stop:
         self.warn, self.begun = warn, begun
         self.asked = False
         self._at_once = False
-        self._number = signal.SIGINT
+        self.number = signal.SIGINT
+        """The signal that requested the stop."""
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -79,14 +80,18 @@ class Stop:
         Args:
             sentence: the message after Ctrl-C; other signals have no message.
         """
-        return KeyboardInterrupt(sentence) if self._number == signal.SIGINT else Terminated(128 + self._number)
+        return KeyboardInterrupt(sentence) if self.number == signal.SIGINT else Terminated(128 + self.number)
 
     def _ask(self, number: int, frame: object) -> None:
+        self.ask(number)
+
+    def ask(self, number: int) -> None:
+        """Request a stop, as the signal of this number does."""
         if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         if self.asked:  # terminals and schedulers may send several signals
             return
-        self.asked, self._number = True, signal.Signals(number)
+        self.asked, self.number = True, signal.Signals(number)
         if self._at_once and not self.begun():
             self.warn("Stopping before training begins; --resume starts the run.")
         else:

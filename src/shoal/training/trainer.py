@@ -13,17 +13,18 @@ import numpy as np
 from shoal.errors import CallbackError, CheckpointError, GameError, InputError, NonFiniteError
 from shoal.game import HostEnvironment
 from shoal.spec import EnvSpec
-from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.checkpoint import Checkpoints, to_host
 from shoal.storage.log import LOG_FILE, Log, or_none, read_log
-from shoal.training import checks, ending, evaluation, hosted
+from shoal.training import checks, ending, evaluation, hosted, hosts
 from shoal.training.callbacks import Hooks
 from shoal.training.ending import Standing
+from shoal.training.hosts import Order
 from shoal.training.program import Program, TrainState, compile_program, placed_state
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.sharding import Layout
 from shoal.training.stopping import Stop, Stopped, ready
-from shoal.types import Algorithm, AnyEnvironment, EpisodeStats, Learner, Seconds
+from shoal.types import Algorithm, AnyEnvironment, EpisodeStats, Learner, PyTree, Seconds
 
 # When checkpoints are saved during training.
 
@@ -98,6 +99,7 @@ class Trainer:
         self.per_row = max(1, settings.num_updates // settings.rows)
         self.progress = Progress(settings.num_updates * settings.steps_per_update, settings.seeds, shown)
         self.program: Program = self._program(remake or (lambda: algorithm))
+        self.crew = hosts.crew()
         self.notes, self.warnings = checks.before(env.spec, algorithm, self.program, settings, layout)
         """Printed when the run starts."""
         self.checkpoints = Checkpoints(folder / "checkpoints", settings.keep, run, guard)
@@ -108,6 +110,9 @@ class Trainer:
         self.at, self.hooks, self._saved = Standing(0), Hooks(), -1
         self._row: dict[str, Any] = {}
         self.stop = Stop(self.progress.warn, lambda: self.update > 0)
+        if self.crew and self.crew.leads:
+            self.crew.heard = lambda number: None if self.stop.asked else self.stop.ask(number)
+            self.program = led(self.program, self.crew)
 
     def _program(self, remake: Callable[[], Algorithm]) -> Program:
         if isinstance(self.env, HostEnvironment):
@@ -143,6 +148,8 @@ class Trainer:
             done, end = update * self.settings.steps_per_update, self.settings.steps
             raise InputError(f"This run has already done {done} steps, so it cannot end at {end:g}.")
         self.state = placed_state(state, self.layout)
+        if self.crew:
+            self.crew.order(Order.RESTORE, update)
         self.at, self._saved = ending.standing(update, meta), update
         self.at = self.at._replace(stopped="") if continue_stopped else self.at
         self._row = meta["row"]
@@ -189,6 +196,8 @@ class Trainer:
             self.save()
             raise
         except Stopped:
+            if self.crew:
+                self.crew.abandon()
             return False
         finally:
             self.progress.close()
@@ -234,19 +243,35 @@ class Trainer:
         """
         if self._saved == self.update or self.state is None:
             return
-        check_learner(self.state.learner, self.update, self.settings.seed, self._saved)
+        check_learner(self.on_host(self.state.learner), self.update, self.settings.seed, self._saved)
         self.log.repair()
         meta = self.at.as_json() | {"row": self._row, "rows": self.log.count, "shards": dict(self.layout.mesh.shape)}
         if self.selection:  # first: policies newer than the checkpoint are removed, but an evaluation is not repeated
             self.selection.save(self.update)
-        self.checkpoints.save(self.update, self.state, meta, {LOG_FILE: self.log.kept()})
+        read = partial(self.crew.read, self.state) if self.crew else to_host
+        self.checkpoints.save(self.update, self.state, meta, {LOG_FILE: self.log.kept()}, read)
         self._save_policy()
         self._saved = self.update
         self.hooks.checkpoint(self.checkpoints.folder)
 
     def _save_policy(self) -> None:
         assert self.state is not None
-        self.policies.save(self.update, self.state.learner.policy, {"env": self.env.spec.name})
+        policy = self.on_host(self.state.learner.policy)
+        self.policies.save(self.update, policy, {"env": self.env.spec.name})
+
+    def on_host(self, part: PyTree) -> PyTree:
+        """A part of the state that holds no PRNG keys; in host memory if it may be cut over processes."""
+        if self.crew is None:
+            return part
+        leaves, structure = jax.tree.flatten(part)
+        return structure.unflatten(self.crew.read(self.state, leaves))
+
+    def part(self) -> None:
+        """End the other processes of the run, if any, which are not needed for what follows training."""
+        if self.crew and not self.crew.ended:
+            if self.state is not None:
+                self.state = self.state._replace(learner=self.on_host(self.state.learner))
+            self.crew.dismiss()
 
     def _take(self, results: Any, n: int, spent: float) -> None:
         """Add the metrics of n updates to the current row; write the row when it is complete."""
@@ -276,11 +301,43 @@ class Trainer:
         """The columns of the log from an evaluation, if one is due: also after the last update."""
         if self.selection is None or self.state is None or not (last or self.selection.due(self.update)):
             return {}
-        found = self.selection.evaluate(self.state.learner.policy, self.update)
+        found = self.selection.evaluate(self.on_host(self.state.learner.policy), self.update)
         self.at = self.at._replace(best=ending.higher(self.at.best, found["greedy/return"]))
         if costs := self.selection.costs(self.at.seconds):
             self.progress.warn(costs)
         return found
+
+
+def led(program: Program, crew: hosts.Crew) -> Program:
+    """The program of the leader, which orders the other processes to do what it does."""
+
+    def ordered(advance: Callable[..., Any]) -> Callable[..., Any]:
+        def advanced(state: TrainState, n: np.int32) -> tuple[TrainState, Any]:
+            crew.order(Order.ADVANCE, int(n))
+            return advance(state, n)
+
+        return advanced
+
+    def init(*arguments: Any) -> TrainState:
+        crew.order(Order.INIT)
+        return program.init(*arguments)
+
+    def start(state: TrainState) -> Callable[..., Any]:
+        crew.order(Order.START)
+        return ordered(program.start(state))
+
+    def ahead() -> Callable[[], Any]:
+        assert program.ahead is not None
+        crew.order(Order.AHEAD)
+        compiled = program.ahead()
+
+        def finish() -> Callable[..., Any]:
+            crew.order(Order.START)
+            return ordered(compiled())
+
+        return finish
+
+    return program._replace(init=init, start=start, ahead=ahead if program.ahead else None)
 
 
 # A trainer that trains in parts and keeps its compiled programs and workers of a host environment in between.
