@@ -16,8 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from shoal.bounds import Bounds
 from shoal.cli.flags import Flag
@@ -66,7 +67,8 @@ SAID = (0, 1, 2, 130)
 BROKEN, INTERRUPTED = 1, 130
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """What one of the processes is told; as JSON it is the argument of :mod:`shoal.cli.host_process`."""
 
     address: str | None
@@ -151,7 +153,8 @@ def _free_port() -> int:
         return found.getsockname()[1]
 
 
-class _Child(NamedTuple):
+@dataclass(frozen=True)
+class _Child:
     process: subprocess.Popen
     index: int | None
     log: IO[bytes]
@@ -200,7 +203,7 @@ def _start(place: Place, words: Sequence[str], life: int) -> _Child:
     streams = json.dumps({"out": out, "err": err, "life": life})
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM, json.dumps(sys.path), json.dumps(place._asdict()), streams, *words],
+            [sys.executable, "-P", "-c", PROGRAM, json.dumps(sys.path), json.dumps(asdict(place)), streams, *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -281,16 +281,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         found = defaults.over(flags, env)
         build = partial(registry.make, found.environment, **found.env)
         check_effect(found.values.settings, found.values.config, flags, found.name, build)
-        callbacks = chosen_hooks(own)
-        if own["print_config"]:
-            from shoal.runs.api import check_new_run, new_run
-
-            text = as_toml(found)
-            check_new_run(new_run(found, Path("runs")))
-            print(text, end="")
-            return 0
-
-        if own["hosts"] is not None and hosts.inside is None:
+        if own["hosts"] is not None and hosts.inside is None and not own["print_config"]:
             api.check_new_on_hosts(found)
             which, folder = hosts.places(own, found.values.settings.devices), own["folder"]
             if folder is None and which[0].index == 0:
@@ -299,6 +290,14 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
             return hosts.supervise(which, words, folder, resumed_by(folder or Path("RUN"), own))
         if own["hosts"] is not None and _follows():
             api.follow_new(found)
+            return 0
+        callbacks = chosen_hooks(own)
+        if own["print_config"]:
+            from shoal.runs.api import check_new_run, new_run
+
+            text = as_toml(found)
+            check_new_run(new_run(found, Path("runs")))
+            print(text, end="")
             return 0
 
         def start(where: Path) -> int:

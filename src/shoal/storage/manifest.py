@@ -45,7 +45,7 @@ def describe_machine(environment: str = "") -> dict[str, Any]:
 
     packages = [*_PACKAGES, *requirements(environment.replace(":", "/").partition("/")[0])]
     own = {"python": platform.python_version(), "shoal": _own_version()}
-    devices = Counter((device.platform, device.device_kind) for device in jax.local_devices())
+    devices = Counter((device.platform, device.device_kind) for device in jax.devices())
     return {
         "versions": own | {name: _version(name) for name in packages},
         "commit": _commit(),

@@ -142,7 +142,7 @@ def follows() -> bool:
     return _crew is not None and not _crew.leads
 
 
-def devices() -> list[jax.Device]:
+def devices() -> list[Any]:
     """The devices that a run may use: those of this process, or of all processes of the run."""
     return jax.local_devices() if _crew is None else jax.devices()
 

@@ -2,7 +2,9 @@
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
@@ -137,7 +139,7 @@ def plan_layout(seeds: int, num_envs: int, devices: int | None) -> Layout:
     return Layout(mesh, seeds // seed_shards, num_envs // env_shards)
 
 
-def _each(found: list[jax.Device], count: int, processes: int) -> list[jax.Device]:
+def _each(found: Sequence[Any], count: int, processes: int) -> list[Any]:
     """``count`` devices, as many of each process.
 
     Raises:
