@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from test_run_report import report
 
@@ -14,6 +15,8 @@ from shoal.environments import registry
 from shoal.reporting import references
 from shoal.reporting.references import NOTHING, RANDOM, REFERENCES_FILE
 from shoal.runs.open import open_run
+from shoal.storage.zoo import CARD_FILE
+from shoal.training.evaluation import Evaluation
 from shoal.types import Discrete, Environment, Outline
 from support.parsed_html import EVIL, check_harmless
 from support.run_folders import run
@@ -100,7 +103,18 @@ def test_they_are_measured_once_and_stand_beside_the_run_s(tmp_path: Path, monke
 
 def test_a_run_against_frozen_policies_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(references, "played", lambda env: pytest.fail("they were measured"))
-    references.measure(open_run(run(tmp_path / "one", (1.0,), opponents="past")))
+    assert references.measured(open_run(run(tmp_path / "one", (1.0,), opponents="past"))) == {}
+
+
+def test_nothing_is_added_to_a_folder_of_policies_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its card has the digests of all its files."""
+    monkeypatch.setattr("shoal.storage.manifest.product_rate", lambda: 1e9)
+    found = Evaluation(np.ones((1, 4, 3)), np.ones((1, 4), int), np.ones((1, 4)))
+    folder = run(tmp_path / "one", (1.0, 2.0, 4.0))
+    (folder / CARD_FILE).write_text("{}", encoding="utf-8")
+    monkeypatch.setattr(references, "played", lambda env: {RANDOM: found})
+    assert report(folder, out=tmp_path / "page.html", trust=True).data["chart-data"][0]["marks"]
+    assert not (folder / REFERENCES_FILE).exists()
 
 
 def test_damaged_or_hostile_references_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,8 +134,6 @@ def facts_of(
         except InputError as error:
             notes.append(f"The run cannot be opened: {error}")
             entries = found["config"]
-    if plays and run is not None:
-        references.measure(run)
     rows = log.read_log(folder, notes.append)
     if not rows:
         notes.append("The log (metrics.jsonl) is missing, so there are no curves.")
@@ -151,7 +149,10 @@ def facts_of(
     best, other = (
         _scores(part) if isinstance(part := evaluation.get(key), dict) else None for key in ("best", "other")
     )
-    known = {name: _scores(one) for name, one in references.read_references(folder).items()}
+    teams = references.read_references(folder)
+    if teams is None:
+        teams = references.measured(run) if plays and run is not None else {}
+    known = {name: _scores(one) for name, one in teams.items()}
     levels = {name: one for name, one in list(known.items())[:MAX_REFERENCES] if one is not None}
     return Facts(folder, entries, found["made_with"], rows, evaluation, last, best, levels, run, notes, other)
 

@@ -25,6 +25,7 @@ from shoal.rollouts.host import HostRollout, Parallelism
 from shoal.runs.run import Run
 from shoal.security import reading
 from shoal.storage.folders import MAX_EVALUATION_BYTES
+from shoal.storage.zoo import is_policy_folder
 from shoal.system.files import dumps, from_json, write_text
 from shoal.training.evaluation import Evaluation, evaluate, evaluation_of, learner_of
 from shoal.types import Algorithm, AnyEnvironment, Box, Environment, EnvSpec, Learner, PyTree, Scale, Step
@@ -46,26 +47,29 @@ Act = Callable[[Step, PRNGKeyArray], Array]
 """(step [E ...], key) -> actions [E N ...]."""
 
 
-def measure(run: Run) -> None:
-    """Play the episodes and save their scores in the run's folder, unless it has them already.
-
-    Nothing is saved if the environment cannot be built, fails, or does not finish an episode in time, or if the folder
-    cannot be written.
-    """
-    if (run.folder / REFERENCES_FILE).exists() or run.settings.opponent_options.opponents is not None:
-        return
-    with contextlib.suppress(InputError, GameError):  # the replays report why it cannot be played
-        path = reading.own_file(run.folder, REFERENCES_FILE)
+def measured(run: Run) -> Mapping[str, Any]:
+    """Play the episodes, and save their evaluations in the run's folder unless it has policies alone or cannot be
+    written; empty if the environment cannot be built, fails, or does not finish an episode in time."""
+    if run.settings.opponent_options.opponents is not None:
+        return {}
+    try:
         found = played(run.env)
-        entries = {name: one.as_json() | {"episodes": one.scores.shape[1]} for name, one in found.items()}
-        if found:
+    except (InputError, GameError):  # the replays report why it cannot be played
+        return {}
+    entries = {name: one.as_json() | {"episodes": one.scores.shape[1]} for name, one in found.items()}
+    if entries and not is_policy_folder(run.folder):
+        with contextlib.suppress(InputError):
+            path = reading.own_file(run.folder, REFERENCES_FILE)
             write_text(path, dumps({"scores": entries}, "references", indent=1) + "\n")
+    return entries
 
 
-def read_references(folder: Path) -> Mapping[str, Any]:
-    """The evaluations in the run's folder, by name and unchecked; empty if there are none."""
+def read_references(folder: Path) -> Mapping[str, Any] | None:
+    """The evaluations in the run's folder, by name and unchecked, empty if they are damaged; None if there are none."""
     try:
         found = from_json(reading.parse_json(reading.read_bytes(folder / REFERENCES_FILE, MAX_EVALUATION_BYTES)))
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError):
         return {}
     scores = found.get("scores") if isinstance(found, dict) else None

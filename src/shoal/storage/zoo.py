@@ -85,6 +85,11 @@ def check_files(folder: Path) -> Card:
     return card
 
 
+def is_policy_folder(folder: Path) -> bool:
+    """Whether a folder has a card, with the digests of all its files, so that none may be added."""
+    return (folder / CARD_FILE).is_file()
+
+
 def names() -> list[str]:
     """The names of the zoo's policies, without ``zoo/``."""
     return sorted(path.parent.name for path in shipped.zoo().glob(f"*/{CARD_FILE}"))
@@ -153,7 +158,7 @@ def check_trainable(folder: Path) -> None:
     Raises:
         InputError: it is one.
     """
-    if (located(folder) / CARD_FILE).is_file():
+    if is_policy_folder(located(folder)):
         raise InputError(
             f"{folder} has policies without the rest of their training, so it cannot be resumed: start a new run from "
             f"it with --init-from {folder}."
