@@ -92,7 +92,9 @@ def of_this_tree(names: list[str], whole: bool, double: bool) -> dict[str, Any]:
     return said
 
 
-def _updates(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[str, Any]:
+def prepared(name: str, recurrent: int | None, kind: str, sharing: str, **sizes: int) -> tuple[Any, Any, Any]:
+    """An algorithm with small nets, a function that makes random timesteps [T, E] from a NumPy generator, and its
+    update: (learner, (steps, outcomes), key) -> (learner, metrics, what it did in them)."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -109,7 +111,7 @@ def _updates(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[
     )  # fmt: skip
     module = algorithms.get(name)
     default = module.Config()
-    asked = {flag: value for flag, value in SMALL.items() if flag in flags_of(default)}
+    asked = {flag: value for flag, value in (SMALL | sizes).items() if flag in flags_of(default)}
     asked |= {"sharing": sharing, "recurrent": recurrent} | ({"chunk_length": T // 2} if recurrent else {})
     config = override(default, {flag: value for flag, value in asked.items() if flag in flags_of(default)})
     algorithm = module.make(spec, config, Scale(E, T, 10))
@@ -167,6 +169,14 @@ def _updates(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[
             traj = Experience(traj, samples)
         return *algorithm.update(learner, traj, key_update), (action, extras)
 
+    return algorithm, steps, update
+
+
+def _updates(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[str, Any]:
+    import jax
+    import numpy as np
+
+    algorithm, steps, update = prepared(name, recurrent, kind, sharing)
     rng, update = np.random.default_rng(0), jax.jit(update)
     learner, numbers = jax.jit(algorithm.init)(jax.random.key(0)), {}
     for i in range(2):

@@ -15,10 +15,19 @@ def backward(
     """y_t = bias_t + decay_t · y_{t+1}, with y_T = ``final``.
 
     On a CPU a plain scan is about as fast as an associative one (31 against 17 µs at T = 25, E = 128; 117 against 140
-    at T = 128, E = 128; 0.64 against 0.89 ms at T = 128, E = 1024) and unrolling hardly helps; on an accelerator, where
-    every iteration launches kernels, ``unroll`` does.
+    at T = 128, E = 128; 0.64 against 0.89 ms at T = 128, E = 1024) and unrolling hardly helps. On an accelerator, where
+    every iteration of a scan launches kernels, it is an associative scan (Blelloch 1990) of the maps y ↦ b + d y, of
+    log2 T large steps; ``unroll`` has no effect there.
     """
     assert bias.shape == decay.shape and bias.shape[1:] == final.shape, (bias.shape, decay.shape, final.shape)
+
+    if jax.default_backend() != "cpu":
+
+        def after(later: tuple[Array, Array], earlier: tuple[Array, Array]) -> tuple[Array, Array]:
+            return earlier[0] + earlier[1] * later[0], earlier[1] * later[1]
+
+        offset, slope = jax.lax.associative_scan(after, (bias, decay), reverse=True)
+        return offset + slope * final
 
     def turn(following: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         now = row[0] + row[1] * following

@@ -28,6 +28,8 @@ KL_MARGIN = 1.5
 """An update stops where the KL exceeds this many times ``kl_stop``, as in Spinning Up and Stable-Baselines3."""
 LEAST_ROWS = 24
 """Rows of a timestep below which products in a recurrent net's loop run at a fraction of their rate on a CPU."""
+ACCELERATOR_ROWS = 2**18
+"""Least number of rows of a block on an accelerator, which has no cache to fit but memory for large products."""
 IMAGE_BYTES = 2**21
 """Largest number of bytes of images in a block. What a CNN keeps for its gradient takes about 30 times as many."""
 
@@ -198,8 +200,11 @@ def blocks(batch: Batch, block: int) -> Batch:
 
     Blocks of at most ``block`` rows (items × timesteps × agents) keep activations in the processor's cache. Those of
     sequences are larger where a timestep would have fewer than :data:`LEAST_ROWS` rows. Images, which take more memory
-    than a row of numbers, make them smaller (:func:`image_blocks`).
+    than a row of numbers, make them smaller (:func:`image_blocks`). On an accelerator a block has at least
+    :data:`ACCELERATOR_ROWS` rows.
     """
+    if jax.default_backend() != "cpu":
+        block = max(block, ACCELERATOR_ROWS)
     (count, length), rows, images = (
         batch.weight.shape[:2],
         batch.weight.size,

@@ -32,8 +32,11 @@ def product(x: Float[Array, "R F"], kernel: Float[Array, "F K"]) -> Float[Array,
 def product_of_kernel(x: Float[Array, "R F"], kernel: Float[Array, "F K"]) -> Float[Array, "R K"]:
     """x W as a function of W alone: its transpose, g ↦ xᵀ g, is a plain product with the stored xᵀ.
 
-    Where K is small, as in the heads of actors and critics, it is one sum over rows for each output instead.
+    Where K is small, as in the heads of actors and critics, it is one sum over rows for each output instead. Both are
+    for CPUs; on an accelerator it is the product as XLA compiles it.
     """
+    if jax.default_backend() != "cpu":
+        return x @ kernel
     if kernel.shape[1] <= NARROW_OUTPUT:
         return jnp.stack([(x * kernel[:, k]).sum(-1) for k in range(kernel.shape[1])], axis=-1)
     return jax.lax.dot_general(jax.lax.optimization_barrier(x.T), kernel, (((0,), (0,)), ((), ())))
