@@ -1,18 +1,20 @@
 """Matrix games: payoffs, ends, and the limits of methods that each is there to show."""
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.environments.matrix import State, matrix_game
+from shoal.environments.matrix import ROCK_PAPER_SCISSORS, State, exploitability, matrix_game, payoff_game
 from shoal.environments.registry import names, validate
 from shoal.errors import InputError
 from shoal.types import Environment, Step
 from support.environments import device_env
 
+RIVALS = ("matrix/matching_pennies", "matrix/rock_paper_scissors")
 KEY = jax.random.key(0)
 
 
@@ -32,7 +34,7 @@ def payoffs(env: Environment, cell: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith("matrix/")])
 def test_specs_and_starts(name: str) -> None:
     env = device_env(name)
-    assert env.spec.name == name and env.spec.shared_reward and env.spec.score == "mean"
+    assert env.spec.name == name and env.spec.shared_reward == (name not in RIVALS) and env.spec.score == "mean"
     _, start = env.reset(KEY)
     assert start.legal.all()
     if name != "matrix/loud_agent":  # its state is the coin, which no agent observes
@@ -174,3 +176,60 @@ def test_bad_options(name: str, options: dict[str, float], words: str) -> None:
 def test_bad_payoffs(payoff: object) -> None:
     with pytest.raises(InputError, match="payoff"):
         matrix_game(np.asarray(payoff) if isinstance(payoff, float) else payoff)  # pyright: ignore[reportArgumentType]
+
+
+# Games of rivals.
+
+
+def test_each_rival_has_its_own_payoff() -> None:
+    env = device_env("matrix/rock_paper_scissors")
+    assert env.spec.roles == (0, 0) and env.spec.competing == ((0,), (1,)) and env.spec.horizon == 100
+    state, _ = env.reset(KEY)
+    for (a, b), won in {(0, 0): 0, (0, 1): -1, (0, 2): 1, (1, 2): -1, (2, 1): 1, (1, 0): 1}.items():
+        _, step = env.step(KEY, state, jnp.array([a, b], jnp.int32))
+        assert step.reward.tolist() == [won, -won] and step.discount.tolist() == [1, 1]
+    pennies = device_env("matrix/matching_pennies", horizon=1)
+    assert pennies.spec.roles == (0, 1)
+    _, step = pennies.step(KEY, pennies.reset(KEY)[0], jnp.array([1, 1], jnp.int32))
+    assert step.reward.tolist() == [1, -1] and bool(step.last) and step.discount.tolist() == [0, 0]
+
+
+def nash_conv(payoffs: np.ndarray, policies: list[np.ndarray]) -> float:
+    """By enumeration of joint actions and of pure deviations."""
+    total = 0.0
+    for i, table in enumerate(payoffs):
+        values = []
+        for own in [policies[i], *np.eye(len(policies[i]))]:
+            now = [own if j == i else policy for j, policy in enumerate(policies)]
+            cells = itertools.product(*(range(len(policy)) for policy in now))
+            values.append(sum(table[c] * np.prod([p[a] for p, a in zip(now, c, strict=True)]) for c in cells))
+        total += max(values[1:]) - values[0]
+    return total
+
+
+def test_exploitability_is_the_mean_gain_of_best_responses() -> None:
+    rng = np.random.default_rng(0)
+    payoffs, policies = rng.normal(size=(3, 2, 3, 4)), [rng.dirichlet(np.ones(width)) for width in (2, 3, 4)]
+    padded = np.stack([np.pad(policy, (0, 4 - len(policy))) for policy in policies])
+    found = exploitability(payoffs, jnp.asarray(padded))
+    np.testing.assert_allclose(found, nash_conv(payoffs, policies) / 3, rtol=1e-5)
+    rps = np.array(ROCK_PAPER_SCISSORS)
+    assert abs(exploitability(np.stack([rps, -rps]), jnp.full((2, 3), 1 / 3))) < 1e-6
+
+
+def test_the_metric_is_the_exploitability_of_what_was_played() -> None:
+    env = device_env("matrix/rock_paper_scissors", horizon=3)
+    state, _ = env.reset(KEY)
+    for joint in ((0, 1), (1, 1), (2, 0)):  # agent 0 plays each once; agent 1 paper twice and rock once
+        state, step = env.step(KEY, state, jnp.array(joint, jnp.int32))
+    # Against (1/3, 2/3, 0) rock earns -2/3, paper 1/3, scissors 1/3, and agent 0's own mix 0; agent 1 cannot gain.
+    np.testing.assert_allclose(step.metrics, [(1 / 3 - 0 + 0) / 2], atol=1e-6)
+    assert bool(step.last)
+
+
+@pytest.mark.parametrize(
+    "payoffs", [[[1.0, 2.0]], [[[1.0]]], [[[1.0, 2.0]], [[1.0]]], np.full((2, 2, 2), 1e7), np.full((2, 2, 2), np.nan)]
+)
+def test_payoffs_of_another_shape_are_refused(payoffs: Any) -> None:
+    with pytest.raises(InputError, match="payoffs must"):
+        payoff_game(payoffs)

@@ -1,4 +1,5 @@
-"""Matrix games: team games from their tables, and those with known optimum, on which algorithms have known limits.
+"""Matrix games: team games from their tables, those with known optimum, on which algorithms have known limits, and
+games of rivals with a payoff for each agent.
 
 A game played once, and the two-step game, end by termination (discount 0). A repeated game is truncated by its time
 limit (discount 1), so its values are those of infinite play. :func:`matrix_game` builds other games.
@@ -156,11 +157,15 @@ __all__ = [
     "all_ones",
     "climbing",
     "coordination",
+    "exploitability",
     "loud_agent",
+    "matching_pennies",
     "matrix_game",
     "monotonicity",
+    "payoff_game",
     "penalty",
     "proposition1",
+    "rock_paper_scissors",
     "traffic_junction",
     "two_state",
     "two_step",
@@ -169,6 +174,8 @@ __all__ = [
 CLIMBING = ((11.0, -30.0, 0.0), (-30.0, 7.0, 0.0), (0.0, 6.0, 5.0))
 MONOTONICITY = ((8.0, -12.0, -12.0), (-12.0, 0.0, 0.0), (-12.0, 0.0, 0.0))
 TRAFFIC_JUNCTION = ((0.0, 1.0), (1.0, 0.0))
+MATCHING_PENNIES = ((1.0, -1.0), (-1.0, 1.0))
+ROCK_PAPER_SCISSORS = ((0.0, -1.0, 1.0), (1.0, 0.0, -1.0), (-1.0, 1.0, 0.0))
 TWO_STEP = (((0.0, 0.0), (0.0, 0.0)), ((7.0, 7.0), (7.0, 7.0)), ((0.0, 1.0), (1.0, 8.0)))
 
 
@@ -406,3 +413,152 @@ def loud_agent(*, num_quiet: int = 4, loudness: float = 60.0) -> Environment:
         return coin, make_step(coin, action, first=False)
 
     return Environment(spec, reset, step)
+
+
+# Games of rivals, with a payoff for each agent.
+
+
+class Played(NamedTuple):
+    """State of a game of rivals."""
+
+    t: Int[Array, ""]
+    """Number of steps."""
+    counts: Float[Array, "N A"]
+    """How often each agent has played each action in this episode."""
+
+
+def payoff_game(payoffs: Sequence | np.ndarray, *, horizon: int = 100, name: str = "matrix/payoffs") -> Environment:
+    """A game in one state in which each agent has its own payoff, and is a side of its own.
+
+    Agents observe a constant. The metric ``exploitability`` is that of the frequencies with which the agents played
+    their actions in the episode (:func:`exploitability`): 0 in a Nash equilibrium, up to the noise of ``horizon``
+    draws.
+
+    Args:
+        payoffs: [N, A_0, ..., A_(N-1)]: ``payoffs[i]`` is agent i's payoff for each joint action.
+        horizon: steps in an episode. A single step ends by termination, several by the time limit.
+        name: name of the environment.
+
+    Raises:
+        InputError: the payoffs are not an array of finite numbers of magnitude up to 10⁶ with these axes, of at least
+            two agents, or horizon is below 1.
+    """
+    try:
+        tables = np.asarray(payoffs, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError("payoffs must be a rectangular array of numbers [N, A_0, ..., A_(N-1)].") from error
+    if tables.size == 0 or tables.ndim < 3 or len(tables) != tables.ndim - 1:
+        raise InputError(
+            f"payoffs must have a table for each of at least two agents, with an axis for each agent's actions: the "
+            f"shape is [N, A_0, ..., A_(N-1)], not {list(tables.shape)}."
+        )
+    if not (np.abs(tables) <= MAX_PAYOFF).all():
+        raise InputError("payoffs must be numbers from -10⁶ to 10⁶.")
+    check_steps("horizon", horizon)
+    n, actions, ends = len(tables), tables.shape[1:], horizon == 1
+    spec = EnvSpec(
+        name=name,
+        agents=tuple(f"agent_{i}" for i in range(n)),
+        obs_dims=(1,) * n,
+        state_dim=1,
+        action=Discrete(max(actions)),
+        action_dims=actions,
+        roles=_rival_roles(tables),
+        horizon=horizon,
+        shared_reward=False,
+        score="mean",
+        metrics=("exploitability",),
+        novel=(),
+        sides=tuple(range(n)),
+    )
+    legal = np.arange(spec.action.width) < np.array(actions)[:, None]
+
+    def make_step(state: Played, earned: Float[Array, " N"], first: bool) -> Step:
+        last = state.t >= horizon
+        return Step(
+            obs=jnp.ones((n, 1)),
+            state=jnp.ones(1),
+            legal=jnp.asarray(legal),
+            alive=jnp.ones(n, bool),
+            reward=earned,
+            discount=jnp.broadcast_to(1.0 - (last & ends), (n,)),
+            first=jnp.asarray(first),
+            last=last,
+            metrics=exploitability(tables, state.counts / jnp.maximum(state.t, 1))[None],
+        )
+
+    def reset(key: PRNGKeyArray) -> tuple[Played, Step]:
+        del key  # every episode starts alike
+        state = Played(jnp.zeros((), jnp.int32), jnp.zeros((n, spec.action.width)))
+        return state, make_step(state, jnp.zeros(n), first=True)
+
+    def step(key: PRNGKeyArray, state: Played, action: Int[Array, " N"]) -> tuple[Played, Step]:
+        del key
+        played = action[:, None] == np.arange(spec.action.width)
+        after = Played(state.t + 1, state.counts + played)
+        return after, make_step(after, jnp.stack([entry(table, action) for table in tables]), first=False)
+
+    return Environment(spec, reset, step)
+
+
+def exploitability(payoffs: Float[np.ndarray, "N ..."], policies: Float[Array, "N A"]) -> Float[Array, ""]:
+    """How much an agent gains on average by playing a best response to the others' policies.
+
+        1/N Σ_i [max_a u_i(a, π_-i) − u_i(π)],
+
+    the sum of which is NashConv (Lanctot et al. 2017, section 4). It is 0 in a Nash equilibrium and positive elsewhere.
+
+    Args:
+        payoffs: [N, A_0, ..., A_(N-1)], as in :func:`payoff_game`.
+        policies: each agent's probabilities, zero-padded to the largest number of actions.
+    """
+    n, actions, gains = len(payoffs), payoffs.shape[1:], []
+    for i in range(n):
+        worth = jnp.moveaxis(jnp.asarray(payoffs[i]), i, 0)
+        for j in reversed([j for j in range(n) if j != i]):  # the last axis first
+            worth = worth @ policies[j, : actions[j]]
+        gains.append(worth.max() - worth @ policies[i, : actions[i]])
+    return jnp.stack(gains).mean()
+
+
+def _rival_roles(tables: np.ndarray) -> tuple[int, ...]:
+    """Agents share a role if the game stays the same when they change places."""
+
+    def alike(i: int, j: int) -> bool:
+        order = list(range(len(tables)))
+        order[i], order[j] = j, i
+        return np.array_equal(tables, tables.swapaxes(1 + i, 1 + j)[order])
+
+    roles: list[int] = []
+    for i in range(len(tables)):
+        twins = [roles[j] for j in range(i) if tables.shape[1 + i] == tables.shape[1 + j] and alike(i, j)]
+        roles.append(twins[0] if twins else max(roles, default=-1) + 1)
+    return tuple(roles)
+
+
+def rock_paper_scissors(*, horizon: int = 100) -> Environment:
+    """Rock (0), paper (1), scissors (2): 1 for the winner, −1 for the loser. The equilibrium plays each with 1/3.
+
+    Args:
+        horizon: steps in an episode; 1 is a single game.
+
+    Raises:
+        InputError: horizon is below 1.
+    """
+    table = np.array(ROCK_PAPER_SCISSORS)
+    return payoff_game((table, -table), horizon=horizon, name="matrix/rock_paper_scissors")
+
+
+def matching_pennies(*, horizon: int = 100) -> Environment:
+    """Two agents show a side of a coin; agent 0 earns 1 if they match and −1 otherwise, agent 1 the opposite.
+
+    The equilibrium plays each side with 1/2.
+
+    Args:
+        horizon: steps in an episode; 1 is a single game.
+
+    Raises:
+        InputError: horizon is below 1.
+    """
+    table = np.array(MATCHING_PENNIES)
+    return payoff_game((table, -table), horizon=horizon, name="matrix/matching_pennies")
