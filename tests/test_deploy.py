@@ -50,7 +50,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     env = make()
     config = override(mappo.Config(), {"hidden": (8,), "chunk_length": 1} | flags)
     algorithm = mappo.make(env.spec, config, Scale(1, 1, 1))
-    learner = algorithm.init(jax.random.key(7))
+    learner = jax.jit(algorithm.init)(jax.random.key(7))
     if config.normalise_inputs:  # statistics that do something
         obs = learner.policy.inputs.obs._replace(mean=jnp.full(6, 0.3), square=jnp.full(6, 4.0))
         learner = learner._replace(policy=learner.policy._replace(inputs=learner.policy.inputs._replace(obs=obs)))

@@ -238,7 +238,7 @@ def policies(name: Any, wrapping: Wrapping | None = None, **flags: Any) -> tuple
     env = wrap(registry.make(name), wrapping or Wrapping())
     config = override(mappo.Config(), {"hidden": (4,), "output_gain": 5.0, "chunk_length": 1} | flags)
     algorithm = mappo.make(env.spec, config, Scale(1, 1, 1))
-    learner = algorithm.init(jax.random.key(1))
+    learner = jax.jit(algorithm.init)(jax.random.key(1))
     return env, (algorithm, learner), Policies(env.spec, algorithm, learner.policy, wrapping=wrapping)
 
 

@@ -57,7 +57,11 @@ def test_they_act_as_in_training_on_raw_observations(trained: tuple[Any, Any, Le
         key = jax.random.key(episode)
         policies.reset()
         alone.reset()
-        carry, (state, now), (outer, wrapped) = algorithm.initial_carry(1), raw.reset(key), env.reset(key)
+        carry, (state, now), (outer, wrapped) = (
+            algorithm.initial_carry(1),
+            jax.jit(raw.reset)(key),
+            jax.jit(env.reset)(key),
+        )
         for t in range(4):
             batch = jax.tree.map(lambda x: x[None], wrapped)
             carry, action, _ = act(learner, carry, batch, key, True)
@@ -112,7 +116,8 @@ def test_continuous_actions_are_remembered_as_they_were_executed() -> None:
 
     algorithm: Any = Algorithm(None, lambda _: (), act, None)  # type: ignore[arg-type]
     rollout = fused.make_rollout(env, 1, 5, greedy=True)
-    _, traj, _ = rollout.collect(act, (), rollout.init(jax.random.key(3), ()), jax.random.key(4))
+    start = jax.jit(rollout.init)(jax.random.key(3), ())
+    _, traj, _ = jax.jit(rollout.collect, static_argnums=0)(act, (), start, jax.random.key(4))
     made = np.asarray(traj.action)[:, 0]
     sent, policies = np.clip(made, -1.0, 3.0), Policies(env.spec, algorithm, (), wrapping=wrapping)
     alone = [policies.agent(i) for i in range(2)]

@@ -84,7 +84,7 @@ def composed(
 def fed(algorithm: Algorithm, received: list, traj: Trajectory) -> list[Any]:
     traj = traj._replace(carry=algorithm.initial_carry(E))
     samples = jax.tree.map(lambda one: (), algorithm.replay, is_leaf=is_replay)
-    key, learner = jax.random.key(0), algorithm.init(jax.random.key(0))
+    key, learner = jax.random.key(0), jax.jit(algorithm.init)(jax.random.key(0))
     received.clear()
     algorithm.update(learner, Experience(traj, samples) if algorithm.replay else traj, key)
     kept = [one.keep(traj) for one in jax.tree.leaves(algorithm.replay, is_leaf=is_replay)]

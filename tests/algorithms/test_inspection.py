@@ -125,7 +125,9 @@ def test_inspected_values_of_normalised_rewards_are_in_units_of_reward() -> None
     prog, traj, found = played("mappo", "discrete")
     wrapped = normalise_rewards(prog.algorithm, spec, 0.9, 10.0)
     returns = Running(jnp.float32(1.0), jnp.float32(10.0), jnp.float32(1.0))
-    kept = wrapped.init(jax.random.key(0)).statistics._replace(statistics=prog.learner.statistics, returns=returns)
+    kept = jax.jit(wrapped.init)(jax.random.key(0)).statistics._replace(
+        statistics=prog.learner.statistics, returns=returns
+    )
     carry = wrapped.initial_carry(E)._replace(carry=traj.carry)
     again = traj._replace(carry=carry)
     learner = prog.learner._replace(statistics=kept)
@@ -140,12 +142,12 @@ def test_each_side_is_inspected_for_its_own_agents() -> None:
     module = algorithms.get("mappo+iql")
     config = override(module.Config(), {"hidden": (6,), "epochs": 1, "minibatches": 1})
     both = module.make(spec, config, Scale(E, T, 10))
-    learner, carry = both.init(jax.random.key(0)), both.initial_carry(E)
+    learner, carry = jax.jit(both.init)(jax.random.key(0)), both.initial_carry(E)
     own = jnp.arange(4) < jnp.array(spec.action_dims)[:, None]
     step = jax.tree.map(lambda x: x[0], make_trajectory(spec).step)
     step = step._replace(legal=step.legal & own)
-    _, action, extras = both.act(learner, carry, step, jax.random.key(1), False)
-    found = both.inspect(learner, carry, step, action, extras)
+    _, action, extras = jax.jit(both.act, static_argnums=4)(learner, carry, step, jax.random.key(1), False)
+    found = jax.jit(both.inspect)(learner, carry, step, action, extras)
     p, q = (np.asarray(found[name]) for name in ("probabilities", "utilities"))
     np.testing.assert_allclose(p[:, [0, 2]].sum(-1), 1.0, rtol=1e-5)
     assert np.isnan(p[:, [1, 3]]).all() and np.isnan(q[:, [0, 2]]).all()

@@ -140,7 +140,7 @@ def test_it_learns_what_it_would_from_rewards_divided_by_hand() -> None:
     spec = make_spec()
     plain = ippo.make(spec, CONFIG, Scale(E, T, 5))
     both = normalise_rewards(plain, spec, 0.9, 2.0)
-    learner = plain.init(KEY)
+    learner = jax.jit(plain.init)(KEY)
     traj = make_trajectory(spec, 1, plain.initial_carry(E))
     noted = traj._replace(carry=RewardCarry(traj.carry, jnp.zeros((E, spec.num_agents))))
     noted = noted._replace(extras=traj.extras | {RETURN: traj.step.reward})
@@ -150,7 +150,7 @@ def test_it_learns_what_it_would_from_rewards_divided_by_hand() -> None:
         return step._replace(reward=jnp.clip(step.reward / returns.std(), -2.0, 2.0))
 
     by_hand = traj._replace(step=scaled(traj.step), outcome=scaled(traj.outcome))
-    start = both.init(KEY)
+    start = jax.jit(both.init)(KEY)
     got, metrics = compiled(both.update)(start, noted, KEY)
     expected, _ = compiled(plain.update)(learner, by_hand, KEY)
     assert_trees_close(got.policy, expected.policy, 1e-4, 1e-5)

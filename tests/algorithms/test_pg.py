@@ -88,7 +88,7 @@ def test_the_target_network_moves_with_critic_steps_not_updates():
 def test_a_centralised_critic_sees_the_others_actions_and_never_the_agent_s_own(kind):
     traj = make_trajectory(SPEC)
     critic = make_action_critic(SPEC, Body((8,)), kind, (0,) * N, True)
-    params = critic.init(jax.random.key(0))
+    params = jax.jit(critic.init)(jax.random.key(0))
     dist = Categorical(jnp.zeros((T, E, N, 4)), traj.step.legal)
     look = jax.jit(lambda u, step: critic.options(params, step, u, dist, KEY, 1, 0.0).q)
     q, alive = look(traj.action, traj.step), np.asarray(traj.step.alive)
@@ -104,7 +104,7 @@ def test_a_critic_of_continuous_actions_reads_the_agent_s_own_where_it_is_asked_
     traj = make_trajectory(BOX, dead=0.0)
     for kind in ("concat", "local"):
         critic = make_action_critic(BOX, Body((8,)), kind, (0,) * N, True)
-        params = critic.init(jax.random.key(0))
+        params = jax.jit(critic.init)(jax.random.key(0))
         moved = traj.action.at[..., 0, 0].add(0.3)
         change = np.asarray(critic.taken(params, traj.step, moved) != critic.taken(params, traj.step, traj.action))
         assert change[..., 0].all() and (change[..., 1:].all() if kind == "concat" else not change[..., 1:].any())
@@ -119,7 +119,7 @@ def test_continuous_options_are_draws_from_the_policy(squash):
     """With a narrow policy all draws, and so the baseline, are worth what the mean action is worth."""
     traj = make_trajectory(BOX, dead=0.0)
     critic = make_action_critic(BOX, Body((8,)), "concat", (0,) * N, True)
-    params, shape = critic.init(jax.random.key(0)), (T, E, N, 2)
+    params, shape = jax.jit(critic.init)(jax.random.key(0)), (T, E, N, 2)
     mean, log_std = jnp.full(shape, 0.2), jnp.full(shape, -6.0)
     real = traj.step.legal
     dist = TanhGaussian(mean, log_std, -2.0, 1.0, real) if squash else DiagGaussian(mean, log_std, real)

@@ -54,7 +54,7 @@ def test_the_single_form_is_a_batch_of_one():
     made = single(env.spec, form)
     validate(made)
     key = jax.random.key(3)
-    first, many = made.reset(key)[1], form.reset(key, 1)[1]
+    first, many = jax.jit(made.reset)(key)[1], form.reset(key, 1)[1]
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[0]), first, many)
 
 

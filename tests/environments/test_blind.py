@@ -57,7 +57,7 @@ def test_nothing_but_the_time_is_left_of_an_image() -> None:
     wrapping = Wrapping(greyscale=True, resize=(4, 4), frame_stack=2, blind=True)
     env = wrap(images.device(mixed=True), wrapping)
     assert env.spec.obs_dims == (4, 4) and env.spec.packed
-    state, step = env.reset(jax.random.key(3))
+    state, step = jax.jit(env.reset)(jax.random.key(3))
     for t in range(images.HORIZON + 1):
         seen = inputs.observation_features(env.spec, jnp.asarray(step.obs))
         time = np.where(np.asarray(step.alive)[:, None], t / images.HORIZON, 0.0)
@@ -84,7 +84,7 @@ def test_a_deployed_policy_counts_the_steps_and_ignores_what_it_is_handed() -> N
         key = jax.random.key(episode)
         team.reset()
         alone.reset()
-        (state, now), (outer, shown) = raw.reset(key), env.reset(key)
+        (state, now), (outer, shown) = jax.jit(raw.reset)(key), jax.jit(env.reset)(key)
         for t in range(4):
             chosen = timed((), (), shown, None, True)[1]  # type: ignore[arg-type]
             rows = [np.full(width, 1e3 * (t - 2)) for width in raw.spec.obs_dims]

@@ -145,7 +145,7 @@ def test_device_and_host_execute_the_first_legal_action(w: Wrapping) -> None:
     assert unwrapped(env.spec, w) == replace(SPEC, novel=None, horizon=min(SPEC.horizon, w.time_limit or 9))
     game, advance = host.make(), jax.jit(env.step)
     for episode in range(2):  # the second remembers nothing of the first
-        state, now = env.reset(jax.random.key(0))
+        state, now = jax.jit(env.reset)(jax.random.key(0))
         for t in range(END + 1):
             out = blank(game.spec)
             refresh(out, own_actions(game.spec))
@@ -208,7 +208,8 @@ def test_a_rollout_records_the_actions_that_the_policy_chose() -> None:
         return carry, jnp.broadcast_to(policy, (2, 3)), {}
 
     policy = jnp.array([2, 1, 3])
-    _, traj, _ = rollout.collect(act, policy, rollout.init(jax.random.key(1), ()), jax.random.key(2))
+    start = jax.jit(rollout.init)(jax.random.key(1), ())
+    _, traj, _ = jax.jit(rollout.collect, static_argnums=0)(act, policy, start, jax.random.key(2))
     np.testing.assert_array_equal(traj.action, np.broadcast_to([2, 1, 3], (END, 2, 3)))
     did = np.array([executed(t, np.array([2, 1, 3])) for t in range(END)])
     np.testing.assert_array_equal(traj.outcome.reward, np.repeat(did[:, None] * 3.0, 2, 1))
@@ -241,7 +242,7 @@ def test_a_deployed_policy_does_what_is_executed_in_training() -> None:
     alone = team.agent(1)
     assert team.spec.obs_dims == raw.spec.obs_dims
     inside, outside = jax.jit(raw.step), jax.jit(env.step)
-    (state, now), (outer, shown) = raw.reset(jax.random.key(3)), env.reset(jax.random.key(3))
+    (state, now), (outer, shown) = jax.jit(raw.reset)(jax.random.key(3)), jax.jit(env.reset)(jax.random.key(3))
     replaced, rows = 0, []
     for t in range(5):
         legal = np.asarray(now.legal)

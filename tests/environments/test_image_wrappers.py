@@ -102,7 +102,7 @@ def arrays_of(spec: Any, row: np.ndarray, agent: int) -> list[np.ndarray]:
 
 def played(env: Any, luck: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Observations [N, O] of an episode on the device and on the host."""
-    state, first = env[0].reset(jax.random.wrap_key_data(jnp.array([0, luck], jnp.uint32)))
+    state, first = jax.jit(env[0].reset)(jax.random.wrap_key_data(jnp.array([0, luck], jnp.uint32)))
     there, advance = [first.obs], jax.jit(env[0].step)
     game = env[1].make()
     here = []
@@ -156,7 +156,7 @@ def test_continuous_actions_are_appended_as_numbers() -> None:
     box = replace(images.device().spec, action=Box(3), action_dims=(3, 2))
     env = wrap(replace(images.device(), spec=box), Wrapping(last_action=True))
     assert rows.parts_of(env.spec)[1][-1] == Part((2,), "float32", "last_action")
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     acted = np.array([[0.5, -1.0, 0.25], [1.0, 0.125, 9.0]], np.float32)
     _, step = env.step(jax.random.key(0), state, jnp.asarray(acted))
     for i, width in enumerate((3, 2)):
@@ -181,7 +181,7 @@ def test_arrays_of_numbers_are_stacked_along_their_last_axis() -> None:
     assert rows.parts_of(env.spec)[0][:2] == (Part((2, 6), source=(2, 3)), Part((2,), name="speed", source=(1,)))
     assert env.spec.novel == (0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 15, 16)
     assert unwrapped(env.spec, w) == replace(spec, novel=None)
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     _, step = env.step(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
     wanted = [0, 1, 2, 10, 11, 12, 3, 4, 5, 13, 14, 15, 6, 16, 1, 0, 0]
     np.testing.assert_array_equal(step.obs[0], wanted)

@@ -103,7 +103,7 @@ def wrapped(game: Any, wrapping: Wrapping) -> WrappedGame:
 
 
 def played_on_device(env: Environment, steps: int, seed: int) -> list[Step]:
-    state, first = env.reset(jax.random.wrap_key_data(jnp.array([0, seed], jnp.uint32)))
+    state, first = jax.jit(env.reset)(jax.random.wrap_key_data(jnp.array([0, seed], jnp.uint32)))
     seen, advance = [first], jax.jit(env.step)
     for t in range(steps):
         state, outcome = advance(jax.random.key(0), state, jnp.asarray(joint(env.spec, t)))
@@ -240,7 +240,8 @@ def test_in_a_roll_out_a_stack_starts_anew_with_each_episode() -> None:
     def act(policy: Any, carry: Any, step: Step, key: Any, greedy: bool) -> Any:
         return carry, jnp.zeros((2, 3), jnp.int32), {}
 
-    _, traj, _ = rollout.collect(act, (), rollout.init(jax.random.key(1), ()), jax.random.key(2))
+    start = jax.jit(rollout.init)(jax.random.key(1), ())
+    _, traj, _ = jax.jit(rollout.collect, static_argnums=0)(act, (), start, jax.random.key(2))
     step = jax.tree.map(np.asarray, traj.step)
     np.testing.assert_array_equal(step.first[:, 0], np.arange(8) % 3 == 0)
     own = step.obs[:, 0, 0, :4]  # agent a: two observations of two features
@@ -268,7 +269,7 @@ def test_specs() -> None:
 def test_pictures_are_of_the_environment_inside() -> None:
     wrapping = Wrapping(time_limit=3, frame_stack=2)
     env = wrap(device(SPEC), wrapping)
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     state, _ = env.step(jax.random.key(0), state, jnp.zeros(3, jnp.int32))
     assert isinstance(state, Wrapped) and env.render is not None
     assert np.asarray(env.render(state)).max() == 1

@@ -45,7 +45,7 @@ def policies(algorithm: str, spec: EnvSpec, wrapping: Wrapping | None = None, **
     check_names(flags, config)
     seen = change_of(spec, wrapping or Wrapping()).spec
     made = module.make_policy(seen, override(config, flags))
-    policy = made.init(jax.random.key(3)).policy
+    policy = jax.jit(made.init)(jax.random.key(3)).policy
     draws = np.random.default_rng(0)
     policy = policy._replace(actor=jax.tree.map(lambda x: x + 0.3 * draws.normal(size=x.shape), policy.actor))
     policy = jax.tree.map(lambda x: np.asarray(x, np.float32) if np.asarray(x).dtype == np.float64 else x, policy)

@@ -21,12 +21,12 @@ def test_values_in_blocks(recurrent: int | None, monkeypatch: pytest.MonkeyPatch
     env = images.device()
     config = override(algorithms.get("mappo").Config(), {"recurrent": recurrent, "hidden": (4,), "channels": (2,)})
     nets = make_nets(env.spec, config, (0,) * env.spec.num_agents)
-    params = nets.init(jax.random.key(0))
+    params = jax.jit(nets.init)(jax.random.key(0))
     learner = Learner(Policy(params.actor, Inputs()), params.critic, (), (), jax.numpy.int32(0))
     rollout = fused.make_rollout(env, E, T)
-    state = rollout.init(jax.random.key(1), nets.initial_carry(E))
+    state = jax.jit(rollout.init)(jax.random.key(1), nets.initial_carry(E))
     for turn in range(2):  # the second one begins in the middle of episodes, with a recurrent state
-        state, traj, _ = rollout.collect(nets.act, learner, state, jax.random.key(turn))
+        state, traj, _ = jax.jit(rollout.collect, static_argnums=0)(nets.act, learner, state, jax.random.key(turn))
     found, memory = [], []
     for size in (2**21, 1 + traj.step.obs.size // 3, 1):
         monkeypatch.setattr(sgd, "IMAGE_BYTES", size)

@@ -201,7 +201,7 @@ def test_a_recurrent_policy_starts_every_episode_anew() -> None:
     env, length = toys.busy(), 16
     config = override(mappo.Config(), {"hidden": (8,), "recurrent": 4, "chunk_length": 1, "output_gain": 3.0})
     algorithm = mappo.make(env.spec, config, Scale(E, length, 1))
-    learner = algorithm.init(jax.random.key(1))
+    learner = jax.jit(algorithm.init)(jax.random.key(1))
     rollout = fused.make_rollout(env, E, length, greedy=True)
 
     def play(key: Array) -> Trajectory:

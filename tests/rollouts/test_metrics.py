@@ -49,7 +49,7 @@ def collected(workers: int | None) -> Iterator[tuple[Trajectory, EpisodeStats]]:
     if workers is None:
         device = fused.make_rollout(counters.device(), E, T)
         collect = jax.jit(jax.vmap(partial(device.collect, act), axis_name=fused.SEEDS))
-        state = jax.vmap(lambda key: device.init(key, ()))(keys(5))
+        state = jax.jit(jax.vmap(lambda key: device.init(key, ())))(keys(5))
         for number in range(2):
             state, trajectory, stats = collect(policies, state, keys(7 + number))
             yield trajectory, stats

@@ -45,7 +45,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("algorithm", quick(list(RUNS), "mappo", "qmix"))
+@pytest.mark.parametrize("algorithm", quick(list(RUNS), "mappo"))
 def test_a_policy_acts_without_the_libraries_of_training(
     algorithm: str, tmp_path: Path, unchecked_annotations: None
 ) -> None:

@@ -107,7 +107,7 @@ def program() -> Any:
 
         return jax.lax.scan(body, state, actions)[1]
 
-    return batched.reset(jax.random.key(0), 1)[0], run
+    return jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 1)[0], run
 
 
 def play(scenes: list[Scene]) -> list[Played]:

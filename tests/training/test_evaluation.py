@@ -229,7 +229,7 @@ def test_decisions_are_recorded_with_what_they_follow_from(busy: Case) -> None:
     length, n = told.rewards.shape
     assert told.decisions.keys() == {"obs", "legal", "alive", "probabilities"}
     assert all(x.shape[:2] == (length, n) for x in told.decisions.values())
-    step = jax.tree.map(lambda x: x[None], busy.env.reset(jax.random.key(0))[1])._replace(metrics=())
+    step = jax.tree.map(lambda x: x[None], jax.jit(busy.env.reset)(jax.random.key(0))[1])._replace(metrics=())
     carry = busy.algorithm.initial_carry(1)
     for t in range(length):
         seen = {name: jnp.asarray(told.decisions[name][t])[None] for name in ("obs", "legal", "alive")}

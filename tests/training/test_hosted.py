@@ -229,7 +229,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
 def test_every_algorithm_acts_on_the_host(name: str) -> None:
     """Its trajectory has the device's shapes and types."""
     made = counters.algorithm(name, 4)
-    learner = made.init(jax.random.key(0))
+    learner = jax.jit(made.init)(jax.random.key(0))
     rolling = fused.make_rollout(counters.device(), 4, 3)
 
     def roll(key: Any) -> Any:

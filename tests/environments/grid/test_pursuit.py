@@ -106,7 +106,7 @@ def test_the_published_task() -> None:
     spec = env.spec
     assert (spec.num_agents, spec.horizon, spec.action.width, spec.score) == (8, 500, 5, "sum")
     assert spec.parts is not None and spec.parts[0][0].shape == (7, 7, 3) and spec.state_dim == 16 * 16 * 3
-    state, step = env.reset(KEY)
+    state, step = jax.jit(env.reset)(KEY)
     assert (
         state.evaders.shape == (30,)
         and spec.shared_reward
@@ -127,7 +127,7 @@ def test_starts_are_drawn_as_pettingzoos() -> None:
     apart = np.abs(rows[:, :, None] - rows[:, None]) + np.abs(columns[:, :, None] - columns[:, None])
     assert (apart[:, ~np.eye(4, dtype=bool)] >= 2).all()
 
-    random, closed = np.random.default_rng(1), env.reset(KEY)[1].state.reshape(5, 6, 3)[..., 0]
+    random, closed = np.random.default_rng(1), jax.jit(env.reset)(KEY)[1].state.reshape(5, 6, 3)[..., 0]
     counts = np.zeros((2, 5, 6))
     np.add.at(counts[0], (rows, columns), 1)
     for _ in range(3000):
@@ -146,7 +146,7 @@ def test_starts_are_drawn_as_pettingzoos() -> None:
 def test_a_full_grid_still_starts() -> None:
     """Where no cell is left that is not adjacent to another, cells beside others are taken, each once."""
     env = device_env("grid/pursuit", grid=3, num_agents=5, num_evaders=2, view=1)
-    state, step = env.reset(KEY)
+    state, step = jax.jit(env.reset)(KEY)
     assert len(set(state.pursuers.tolist())) == 5 and not (np.asarray(step.obs).reshape(5, 9, 3)[:, 4, 0]).any()
 
 
@@ -185,12 +185,12 @@ def test_options_out_of_range_are_refused(options: dict[str, Any], why: str) -> 
 
 def test_pictures_show_walls_and_those_who_are_left() -> None:
     env = device_env("grid/pursuit", **SMALL)
-    state, _ = env.reset(KEY)
+    state, first = jax.jit(env.reset)(KEY)
     assert env.render is not None and env.outline is not None
     state = state._replace(evaders=state.evaders.at[1].set(GONE))
     scene: Any = env.render(state)
     outline = env.outline(state)
-    walls = 5 * 6 - int((np.asarray(env.reset(KEY)[1].state).reshape(-1, 3)[:, 0] == 0).sum())
+    walls = 5 * 6 - int((np.asarray(first.state).reshape(-1, 3)[:, 0] == 0).sum())
     assert len(scene.centres) == 4 + walls + 4 + 7 and scene.caption == outline.caption == "1 of 4 evaders captured"
     assert np.isnan(outline.moving["x"][walls + 1]) and np.isfinite(outline.moving["x"]).sum() == walls + 3 + 7
     assert np.isfinite(scene.centres).all(1).sum() == 4 + walls + 3 + 7

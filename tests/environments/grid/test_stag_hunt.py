@@ -47,7 +47,7 @@ def test_the_published_task() -> None:
     assert (spec.num_agents, spec.horizon, spec.action.width) == (8, 200, 6)
     assert spec.obs_dims == (5 * 5 * 2,) * 8 and spec.state_dim == 10 * 10 * 2
     assert spec.roles == (0,) * 8 and spec.shared_reward and spec.score == "mean"
-    state, _ = env.reset(KEY)
+    state, _ = jax.jit(env.reset)(KEY)
     assert state.prey.shape == (8,)
 
 

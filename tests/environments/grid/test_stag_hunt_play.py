@@ -92,7 +92,7 @@ def test_random_play_is_that_of_a_plain_loop(
     advance = jax.jit(env.step)
     field, captured = Field(rows, columns, max(view, 1)), 0
     for episode in range(6):
-        state, step = env.reset(jax.random.fold_in(KEY, episode))
+        state, step = jax.jit(env.reset)(jax.random.fold_in(KEY, episode))
         places = [list(map(tuple, np.stack(field.place(cells), 1).tolist())) for cells in (state.agents, state.prey)]
         plain = Plain(rows, columns, places[0], places[1], stags, penalty)
         assert step.first and not step.last and not step.reward.any() and (step.discount == 1).all()

@@ -43,7 +43,7 @@ def test_the_published_tasks(task: str, sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("task", ["1", "h1"])
 def test_a_step_is_that_of_a_plain_loop(task: str) -> None:
     env = device_env(f"bps/{task}")
-    state, _ = env.reset(jax.random.key(3))
+    state, _ = jax.jit(env.reset)(jax.random.key(3))
     step, rng = jax.jit(env.step), np.random.default_rng(0)
     pos, vel, marks = (np.array(x, np.float64) for x in (state.pos, state.vel, state.landmarks))
     assert np.abs(pos).max() <= 1 < np.abs(marks).max() <= 3 and not vel.any()
@@ -66,7 +66,7 @@ def test_a_step_is_that_of_a_plain_loop(task: str) -> None:
 def test_nothing_but_the_reward_tells_an_agents_type() -> None:
     """Agents at one place see the same, whatever their type; each is paid by its own type's landmark."""
     env = device_env("bps/spread", type_distribution=(1, 3, 2))
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     assert isinstance(state, State)
     state = state._replace(pos=jnp.broadcast_to(state.pos[0], state.pos.shape))
     _, outcome = env.step(jax.random.key(0), state, jnp.full(6, 2))
@@ -77,7 +77,7 @@ def test_nothing_but_the_reward_tells_an_agents_type() -> None:
 
 def test_agents_do_not_feel_each_other() -> None:
     env = device_env("bps/1")
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     crowded = state._replace(pos=jnp.zeros_like(state.pos).at[7:].set(state.pos[7:]))
     action = jnp.arange(15) % 5
     (apart, _), (close, _) = (env.step(jax.random.key(0), s, action) for s in (state, crowded))
@@ -138,7 +138,7 @@ def test_bad_options(options: dict[str, Any], words: str) -> None:
 
 def test_a_picture_shows_the_types() -> None:
     env = device_env("bps/spread", num_agents=4, num_types=2)
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     assert env.render is not None
     scene: Any = env.render(jax.device_get(state))
     assert not isinstance(scene, np.ndarray) and scene.hollow.tolist() == [False] * 4 + [True] * 2

@@ -107,7 +107,8 @@ def state_of(x: list[float], y: list[float]) -> tuple[Any, Any, State]:
     battle = battle_on(MAPS["3m"])
     batched = make("3m").batched
     assert batched is not None
-    state = jax.tree.map(lambda v: jnp.moveaxis(v, 0, -1), batched.reset(jax.random.key(0), 1)[0])
+    state, _ = jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 1)
+    state = jax.tree.map(lambda v: jnp.moveaxis(v, 0, -1), state)
     state = state._replace(x=jnp.array(x)[:, None], y=jnp.array(y)[:, None])
     return battle, battle.stats(state.kind), state
 

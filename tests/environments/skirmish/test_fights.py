@@ -179,7 +179,7 @@ def test_weapon_noise_is_whole_ticks_from_minus_one_to_two() -> None:
     batched = make(Map("2m", *groups, 60), both=True).batched
     assert batched is not None
     run = jax.jit(lambda key, state, action: batched.step(key, state, action)[0])
-    state, _ = batched.reset(jax.random.key(0), 256)
+    state, _ = jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 256)
     fire = jnp.full((256, 4), 6, jnp.int32)
     first, again, other = (np.asarray(run(jax.random.key(k), state, fire).cooldown) for k in (1, 1, 2))
     np.testing.assert_array_equal(first, again)

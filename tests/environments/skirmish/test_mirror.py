@@ -122,7 +122,7 @@ def test_a_difference_of_rewards_needs_two_armies_of_agents() -> None:
 @pytest.mark.parametrize("name", ["3m", "MMM", "bane_vs_bane"])
 def test_both_armies_see_the_same_at_the_start(name: str) -> None:
     """So one policy can play either side."""
-    step = make(name, both=True).reset(jax.random.key(0))[1]
+    step = jax.jit(make(name, both=True).reset)(jax.random.key(0))[1]
     half = len(step.alive) // 2
     np.testing.assert_allclose(step.obs[:half], step.obs[half:], atol=1e-6)
     np.testing.assert_array_equal(step.legal[:half], step.legal[half:])
@@ -131,7 +131,7 @@ def test_both_armies_see_the_same_at_the_start(name: str) -> None:
 def test_drawn_armies_that_start_as_images_see_the_same() -> None:
     batched = make("terran_4_vs_4", both=True).batched
     assert batched is not None
-    obs = np.asarray(batched.reset(jax.random.key(0), 64)[1].obs)
+    obs = np.asarray(jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 64)[1].obs)
     alike = np.abs(obs[:, :4] - obs[:, 4:]).max((1, 2)) < 1e-5
     assert 0.3 < alike.mean() < 0.7, "the other armies start around the allies"
 
@@ -146,7 +146,7 @@ def test_axes_are_mirrored_where_that_exchanges_the_sides() -> None:
 
 
 def test_without_agents_among_them_the_enemies_start_as_before() -> None:
-    state, _ = make("8m").reset(jax.random.key(0))
+    state, _ = jax.jit(make("8m").reset)(jax.random.key(0))
     places = np.stack([state.x, state.y], 1)
     np.testing.assert_allclose(places, np.concatenate([starts(MAPS["8m"], side) for side in ("allies", "enemies")]))
     enemies = places[8:].astype(float)
@@ -156,7 +156,7 @@ def test_without_agents_among_them_the_enemies_start_as_before() -> None:
 def test_moves_are_named_by_where_they_lead_on_the_map() -> None:
     env = make(CROSSED, both=True)
     assert env.outline is not None
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     fixed, step = env.outline(state).fixed, jax.jit(env.step)
     ways = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
     for action in range(2, 6):

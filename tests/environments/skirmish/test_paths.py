@@ -121,7 +121,7 @@ def test_a_legal_move_goes_straight(name: str) -> None:
     cells, rng, count = maps.walkable(name), np.random.default_rng(0), 512
     free = np.argwhere(cells)
     places = free[rng.integers(len(free), size=count)] + rng.uniform(0.01, 0.99, (count, 2))
-    state, _ = batched.reset(jax.random.key(0), count)
+    state, _ = jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), count)
     health = np.asarray(state.health) * [1.0, 0.0]
     x, y = (np.stack([places[:, k], np.full(count, 16.0)], 1) for k in (0, 1))
     state = state._replace(x=jnp.asarray(x, jnp.float32), y=jnp.asarray(y, jnp.float32), health=jnp.asarray(health))
@@ -149,7 +149,7 @@ def test_zerglings_of_the_corridor_walk_to_their_goal() -> None:
         body = lambda state, key: (batched.step(key, state, jnp.ones((1, 1), jnp.int32))[0],) * 2  # noqa: E731
         return jax.lax.scan(body, state, jax.random.split(jax.random.key(0), 48))[1]
 
-    states = jax.tree.map(np.asarray, idle(batched.reset(jax.random.key(0), 1)[0]))
+    states = jax.tree.map(np.asarray, idle(jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 1)[0]))
     x, y = states.x[:, 0, 1:], states.y[:, 0, 1:]
     assert cells[np.floor(x).astype(int), np.floor(y).astype(int)].all()
     assert np.hypot(x[-1] - 4.47, y[-1] - 4.33).max() < 1.5
@@ -165,7 +165,7 @@ def test_zerglings_of_the_ravine_reach_colossi_on_the_plateau_and_on_the_cliff()
         body = lambda state, key: (batched.step(key, state, jnp.ones((3, 2), jnp.int32))[0],) * 2  # noqa: E731
         return jax.lax.scan(body, state, jax.random.split(jax.random.key(0), 40))[1]
 
-    state = batched.reset(jax.random.key(0), 3)[0]
+    state = jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 3)[0]
     high = jnp.array([[16.0, 13.5, 12.5]]).T + jnp.zeros((3, 2))
     states = jax.tree.map(np.asarray, idle(state._replace(y=state.y.at[:, :2].set(high))))
     cells = maps.walkable("ravine")

@@ -36,14 +36,14 @@ def test_an_enemy_whose_target_dies_takes_the_next_one(
     """The first enemy kills the nearer ally in the first tick. The second, whose weapon is ready in the fourth, has no
     target until the next step, or shoots the other ally."""
     batched, step = battles[search]
-    state, _ = batched.reset(jax.random.key(0), 1)
+    state, _ = jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 64)
+    alive, cooldown = np.array(state.health), np.array(state.cooldown)
+    alive[:, 0], cooldown[:, 3] = 1.0, 3.0
+    x, y = np.tile(np.array([[[14.5, 14, 18, 18]], [[16, 16, 16, 16.8]]], np.float32), (1, 64, 1))
     state = state._replace(
-        x=jnp.array([[14.5, 14.0, 18.0, 18.0]]),
-        y=jnp.full((1, 4), 16.0).at[0, 3].set(16.8),
-        health=state.health.at[0, 0].set(1.0),
-        cooldown=state.cooldown.at[0, 3].set(3.0),
+        x=jnp.asarray(x), y=jnp.asarray(y), health=jnp.asarray(alive), cooldown=jnp.asarray(cooldown)
     )
-    after, outcome = step(jax.random.key(1), state, jnp.full((1, 2), STOP))
+    after, outcome = step(jax.random.key(1), state, jnp.full((64, 2), STOP))
     assert after.health[0].tolist() == [0.0, health, 45.0, 45.0]
     assert outcome.legal[0, 0, NO_OP]
 
@@ -55,7 +55,7 @@ def test_an_enemy_that_walks_stops_where_its_weapon_reaches(battles: dict[str, A
     reach, closest = 5.0 + 2 * 0.375, {}
     for search in battles:
         batched, step = battles[search]
-        state, _ = batched.reset(jax.random.key(0), 64)
+        state, _ = jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 64)
         x = jnp.array([8.0, 1.0, 0.0, 31.0]) + jnp.array([0.0, 0.0, 1.0, 0.0]) * jnp.linspace(15, 16.2, 64)[:, None]
         dead = jnp.array([False, True, False, True])
         state = state._replace(x=x, y=jnp.full((64, 4), 16.0), health=jnp.where(dead, 0.0, state.health))

@@ -43,7 +43,7 @@ def played(
 ) -> State:
     """One step in each of many environments in which only the units ``at`` live; the others stop."""
     batched, step = programs[damage]
-    state, _ = batched.reset(jax.random.key(0), COUNT)
+    state, _ = jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), COUNT)
     x, y, life = (np.zeros((COUNT, len(UNITS)), np.float32) for _ in range(3))
     x[:], y[:] = 30.0, 30.0
     for unit, place in at.items():

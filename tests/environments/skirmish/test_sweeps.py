@@ -82,7 +82,7 @@ def test_a_team_that_does_nothing_is_defeated(name: str) -> None:
         alive = jnp.ones((4, env.spec.num_agents), bool)
         return jax.lax.scan(body, (state, alive), jax.random.split(jax.random.key(0), env.spec.horizon - 1))[1]
 
-    outcome, target = jax.tree.map(np.asarray, idle(batched.reset(jax.random.key(0), 4)[0]))
+    outcome, target = jax.tree.map(np.asarray, idle(jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 4)[0]))
     assert outcome.last.any(0).all() and not outcome.metrics[..., 0].any() and (outcome.discount.min((0, 2)) == 0).all()
     assert not outcome.reward.any() or "bane" in name, "banelings pay for themselves"
     if len(MAPS[name].ally_units) > 3:  # at first contact not all attack the first ally

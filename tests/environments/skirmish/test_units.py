@@ -94,7 +94,7 @@ def test_the_option_weapons_reaches_battles_on_maps_and_of_drawn_armies(
     task = "protoss_1_vs_1" if race else Map("two", *facing, 60, "open")
     batched = make(task, weapons="multiplayer", delay_noise=False, both=True).batched
     assert batched is not None
-    state, _ = batched.reset(jax.random.key(0), 1)
+    state, _ = jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 1)
     if race:
         x = jnp.array([[13.0, 16.0]])
         unhurt = jnp.full((1, 2), 80.0)
