@@ -35,7 +35,8 @@ def exploitabilities(name: str, game: str, entropy: float, seeds: int, updates: 
     from shoal.rollouts import fused
     from shoal.types import Scale
 
-    env, module = shoal.make(f"matrix/{game}", horizon=1), algorithms.get(name)
+    env: Any = shoal.make(f"matrix/{game}", horizon=1)
+    module = algorithms.get(name)
     table = np.array(ROCK_PAPER_SCISSORS if game == "rock_paper_scissors" else MATCHING_PENNIES)
     asked = COMMON | {"entropy_coef": entropy}
     config = override(module.Config(), {k: v for k, v in asked.items() if k in flags_of(module.Config())})
