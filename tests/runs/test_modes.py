@@ -6,6 +6,7 @@ In the game both agents have one policy and no ids, and earn 1 where their actio
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ import toys
 from shoal import algorithms
 from shoal.cli import train as cli
 from shoal.errors import InputError
-from shoal.training.evaluation import Evaluation, Evaluator, preferred
+from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.log import read_log
+from shoal.training.evaluation import Evaluation, Evaluator, preferred, selection_of
 from shoal.types import Scale
 from support import trained
 
@@ -86,6 +89,26 @@ def test_an_export_says_how_the_team_acts(run: shoal.Run, tmp_path: Path, capsys
     path = run.export(tmp_path / "team.stablehlo", format="stablehlo")
     assert json.loads(path.with_suffix(".json").read_text())["mode"] == "sampled"
     assert "draw from its probabilities" in capsys.readouterr().err
+
+
+def test_evaluations_during_training_choose_by_the_better_mode(tmp_path: Path) -> None:
+    """The log has both; the best policies, and the score at which training stops, are those of sampled actions."""
+    flags: dict[str, Any] = FLAGS | {"steps": 48, "eval_every": 24, "curve_episodes": 64}
+    run = shoal.train("mappo", GAME, folder=tmp_path / "run", **flags)
+    rows = [row for row in read_log(run.folder) if "greedy/return" in row]
+    assert [row["sampled/better"] for row in rows] == [1, 1]
+    assert all(row["greedy/return"] == [0.0, 0.0] and min(row["sampled/return"]) > 0.2 for row in rows)
+    wanted = np.max([row["sampled/return"] for row in rows], 0).tolist()
+    assert list(run.at.best or ()) == wanted == Checkpoints(run.folder / "best").load_meta()["score"]
+    assert told(run.folder)["best"]["greedy"] is False and not shoal.load(run.folder, best=True).greedy
+
+
+def test_without_a_final_evaluation_those_during_training_are_greedy(run: shoal.Run, tmp_path: Path) -> None:
+    """So they are in studies, which evaluate in the mode that their file names."""
+    for episodes, greedy in ((0, True), (3, None), (None, None)):
+        settings = replace(run.settings, eval_episodes=episodes, eval_every=24.0)
+        found = selection_of(run.env, run._acting(), settings, tmp_path, None, lambda: None)
+        assert found is not None and found.evaluator.greedy is greedy
 
 
 def test_an_agent_acts_in_the_mode_of_its_newest_evaluation(tmp_path: Path) -> None:

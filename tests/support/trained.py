@@ -97,6 +97,11 @@ def cache_environment() -> dict[str, str]:
     }
 
 
+def judged(row: dict[str, Any]) -> list[float]:
+    """The scores of an evaluation during training in the mode that it found better."""
+    return row["sampled/return" if row.get("sampled/better") else "greedy/return"]
+
+
 class Whole(NamedTuple):
     """A run of :data:`RECURRENT` that nothing disturbed."""
 

@@ -139,7 +139,7 @@ def test_they_are_called_in_order_with_the_rows_of_the_log(noted: tuple[shoal.Ru
         np.testing.assert_array_equal(given["return"], wanted)
         assert given["return"].dtype == np.float64 and not given["return"].flags.writeable
     assert noting.judged[0]["greedy/return"].tolist() == written[1]["greedy/return"]
-    assert noting.judged[0].keys() == {name for name in written[1] if name.startswith("greedy/")}
+    assert noting.judged[0].keys() == {name for name in written[1] if name.startswith(("greedy/", "sampled/"))}
     assert noting.seen == (run.folder, run.spec, run.config, run.settings, (0, 1), UPDATES * PER_UPDATE)
     assert noting.ended == ("finished", type(None), "", run.evaluation) and run.evaluation is not None
 

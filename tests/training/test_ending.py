@@ -42,7 +42,7 @@ class Reached:
     def __init__(self, folder: Path):
         self.run = shoal.train("mappo", "toys:busy", folder=folder, **FLAGS)
         rows = [row for row in log.read_log(folder) if "greedy/return" in row]
-        lowest = np.maximum.accumulate([row["greedy/return"] for row in rows]).min(1)  # of the seeds' best
+        lowest = np.maximum.accumulate([trained.judged(row) for row in rows]).min(1)  # of the seeds' best
         k = next(k for k in range(1, len(rows) - 1) if lowest[k] > lowest[k - 1])
         self.score, self.update = float(lowest[k]), rows[k]["update"]
         self.rows = rows[: k + 1]
@@ -80,7 +80,7 @@ def bits(folder: Path, name: str = "policy") -> list[bytes]:
 
 
 def scores(folder: Path) -> dict[int, list[float]]:
-    return {row["update"]: row["greedy/return"] for row in log.read_log(folder) if "greedy/return" in row}
+    return {row["update"]: trained.judged(row) for row in log.read_log(folder) if "greedy/return" in row}
 
 
 def assert_ended(run: shoal.Run, update: int, score: float) -> None:
@@ -101,7 +101,7 @@ def test_a_run_ends_at_the_evaluation_that_reaches_the_score(soon: shoal.Run) ->
 
 
 def test_a_run_ends_where_every_seed_has_reached_the_score(reached: Reached, stopped: shoal.Run) -> None:
-    assert scores(stopped.folder) == {row["update"]: row["greedy/return"] for row in reached.rows}
+    assert scores(stopped.folder) == {row["update"]: trained.judged(row) for row in reached.rows}
     assert_ended(stopped, reached.update, reached.score)
     assert reached.run.ended == "" and "ended" not in reached.run.summary()
 
@@ -167,7 +167,7 @@ def test_scores_count_that_a_lost_policy_reached(reached: Reached, tmp_path: Pat
     half = (reached.update - EVERY) * PER_UPDATE
     flags = FLAGS | {"stop_at": reached.score, "steps": half}
     run = shoal.train("mappo", "toys:busy", folder=tmp_path / "run", **flags)
-    assert run.at.best == tuple(np.max([row["greedy/return"] for row in reached.rows[:-1]], 0))
+    assert run.at.best == tuple(np.max([trained.judged(row) for row in reached.rows[:-1]], 0))
 
 
 # Time

@@ -47,12 +47,12 @@ def bits(run: shoal.Run, folder: str = "policy") -> list[bytes]:
     return [np.asarray(x).tobytes() for x in jax.tree.leaves(stored(run, folder))]
 
 
-def greedy_rows(folder: Path) -> dict[int, list[float]]:
-    return {row["update"]: row["greedy/return"] for row in read_log(folder) if "greedy/return" in row}
+def judged_rows(folder: Path) -> dict[int, list[float]]:
+    return {row["update"]: trained.judged(row) for row in read_log(folder) if "greedy/return" in row}
 
 
 def test_the_log_has_a_column_after_every_so_many_updates(evaluated: shoal.Run) -> None:
-    rows = greedy_rows(evaluated.folder)
+    rows = judged_rows(evaluated.folder)
     assert list(rows) == [4, 8, 12, 16] and all(len(scores) == 2 for scores in rows.values())
     assert all(row["greedy/seconds"] >= 0 for row in read_log(evaluated.folder) if row["update"] in rows)
 
@@ -66,7 +66,7 @@ def test_training_is_not_changed(evaluated: shoal.Run, tmp_path: Path) -> None:
 
 
 def test_the_best_policy_of_each_seed_is_kept_and_judged_on_other_episodes(evaluated: shoal.Run) -> None:
-    rows, meta = greedy_rows(evaluated.folder), Checkpoints(evaluated.folder / BEST_FOLDER).load_meta()
+    rows, meta = judged_rows(evaluated.folder), Checkpoints(evaluated.folder / BEST_FOLDER).load_meta()
     scores = np.array(list(rows.values()))
     assert meta["score"] == scores.max(0).tolist()
     assert meta["step"] == [list(rows)[i] * PER_UPDATE for i in scores.argmax(0)]
@@ -85,7 +85,7 @@ def test_an_interrupted_run_has_the_same_evaluations_and_the_same_best(evaluated
     half = UPDATES // 2 * PER_UPDATE
     shoal.train("mappo", "toys:busy", folder=tmp_path / "run", **{**EVALUATED, "steps": half})
     resumed = shoal.resume(tmp_path / "run", steps=UPDATES * PER_UPDATE, progress=False)
-    assert greedy_rows(resumed.folder) == greedy_rows(evaluated.folder)
+    assert judged_rows(resumed.folder) == judged_rows(evaluated.folder)
     assert bits(resumed, BEST_FOLDER) == bits(evaluated, BEST_FOLDER)
 
 

@@ -23,7 +23,7 @@ MAX_CHARTS = 60
 """Largest number of charts of a run."""
 MAX_AGENT_CURVES = 12
 """Largest number of agents whose returns are drawn."""
-_GREEDY, _AGENT = "greedy/", "return/"
+_GREEDY, _SAMPLED, _AGENT = "greedy/", "sampled/", "return/"
 _LEFT_OUT = {"step", "update", "seconds", "greedy/seconds"}
 
 
@@ -41,7 +41,7 @@ def metric_charts(runs: Sequence[tuple[str, Facts]]) -> tuple[list[MetricChart],
         runs: labelled; each chart has a line for each.
     """
     names = dict.fromkeys(name for _, facts in runs for row in facts.rows for name in row)
-    plain = [name for name in names if name not in _LEFT_OUT and not name.startswith((_GREEDY, _AGENT))]
+    plain = [name for name in names if name not in _LEFT_OUT and not name.startswith((_GREEDY, _SAMPLED, _AGENT))]
     first = [name for name in ("return", *runs[0][1].metrics, "episode_length") if name in plain]
     greedy = [name.removeprefix(_GREEDY) for name in names if name.startswith(_GREEDY) and name not in _LEFT_OUT]
     first += [name for name in greedy if name not in plain]  # metrics that only evaluations have
@@ -59,7 +59,8 @@ def _chart(metric: str, runs: Sequence[tuple[str, Facts]]) -> MetricChart | None
     lines, notes, greedy = [], [], False
     for label, facts in runs:
         of = f"{label}, " if len(runs) > 1 else ""
-        for column, which in ((metric, "training"), (_GREEDY + metric, "greedy evaluations")):
+        columns = {metric: "training", _GREEDY + metric: "greedy evaluations", _SAMPLED + metric: "sampled evaluations"}
+        for column, which in columns.items():
             found = _known(facts, column)
             if found is None:
                 continue

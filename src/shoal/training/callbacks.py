@@ -60,7 +60,7 @@ class Callback:
 
         Args:
             context: the run.
-            metrics: the columns of the evaluation: ``greedy/return``, ``greedy/METRIC`` and ``greedy/seconds``.
+            metrics: the columns of the evaluation (:meth:`shoal.training.evaluation.Selection.evaluate`).
 
         Returns:
             Further metrics, as in :meth:`on_metrics`.

@@ -34,7 +34,7 @@ class Standing(NamedTuple):
     """Wall time of training so far, over all parts of the run: rollouts and updates, without compilation, evaluations
     and checkpoints. It is the log's column ``seconds``."""
     best: tuple[float, ...] | None = None
-    """The highest mean greedy return of each seed; None before the first evaluation."""
+    """The highest mean return of each seed in an evaluation; None before the first evaluation."""
 
     stopped: str = ""
     """The reason that a callback gave when it stopped the run here; empty if none did."""
@@ -108,12 +108,12 @@ def _reached(settings: Settings, at: Standing) -> bool:
 def reason(settings: Settings, at: Standing) -> str:
     """Why the run ends before its last step, for example ``at step 3,200 of 6,400: every seed reached 20``; else empty.
 
-    For a run with one seed it is ``the greedy return reached 20``.
+    For a run with one seed it is ``the return reached 20``.
     """
     if at.update >= settings.num_updates or not ended(settings, at):
         return ""
     if _reached(settings, at):
-        who = "every seed" if settings.seeds > 1 else "the greedy return"
+        who = "every seed" if settings.seeds > 1 else "the return"
         why = f"{who} reached {bounds_text(settings.stop_at)}"
     elif at.stopped:
         why = at.stopped

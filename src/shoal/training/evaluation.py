@@ -384,6 +384,8 @@ class Selection:
         self.evaluator, self.settings = evaluator, settings
         self.every = settings.updates_between
         self.best: Best | None = None
+        self.score: list[float | None] = []
+        """Of each seed in the newest evaluation, in the mode that it found better."""
         self.seconds, self.prepared, self.told = 0.0, False, False
         """Time of the evaluations of this process except the first; whether the first was made; whether the warning on
         their cost was printed."""
@@ -404,19 +406,24 @@ class Selection:
         """Evaluate ``policy`` [S, ...] after ``update`` updates and keep it where it is a seed's best.
 
         Returns:
-            The log's columns ``greedy/return``, ``greedy/METRIC`` (for each seed; None where unknown) and
-            ``greedy/seconds``, the wall time of this evaluation. On the device it is without compilation; the first one
-            of a host environment has the start of its workers.
+            The log's columns ``greedy/return``, ``greedy/METRIC`` (for each seed; None where unknown), the same with
+            ``sampled/`` if both modes were played, with ``sampled/better`` (0 or 1, :func:`preferred`), and
+            ``greedy/seconds``, the wall time of this evaluation. On the
+            device it is without compilation; the first one of a host environment has the start of its workers.
         """
         policy = jax.device_get(policy)
         self.evaluator.prepare(learner_of(policy))
         began = time.monotonic()
         found = self.evaluator(learner_of(policy), jax.random.fold_in(jax.random.key(self.settings.seed), update))
         self._select(policy, found.per_seed, update * self.settings.steps_per_update)
-        metrics = {f"greedy/{name}": or_none(found.metric(name).per_seed) for name in found.metrics}
+        self.score, columns = or_none(found.per_seed), {}
+        for one in (found.in_mode(True), found.in_mode(False))[: 2 if found.other else 1]:
+            columns[f"{one.mode}/return"] = or_none(one.per_seed)
+            columns |= {f"{one.mode}/{name}": or_none(one.metric(name).per_seed) for name in one.metrics}
         spent = time.monotonic() - began
         self.seconds, self.prepared = self.seconds + spent * self.prepared, True
-        return {"greedy/return": or_none(found.per_seed)} | metrics | {"greedy/seconds": round(spent, 3)}
+        better = {"sampled/better": int(not found.greedy)} if found.other else {}
+        return columns | better | {"greedy/seconds": round(spent, 3)}
 
     def costs(self, training: Seconds) -> str:
         """One sentence if the evaluations so far took much of the time, once; otherwise empty.
@@ -472,7 +479,9 @@ def selection_of(
     if settings.eval_every is None:
         return None
     workers = Workers(settings.num_workers, settings.worker_timeout)
-    evaluator = Evaluator(env, algorithm, settings.episodes_between(env), True, workers)
+    both = algorithm.stochastic and settings.eval_episodes != 0  # otherwise nothing decides how the policies act
+    episodes = settings.episodes_between(env, 2 if both else 1)
+    evaluator = Evaluator(env, algorithm, episodes, None if both else True, workers)
     return Selection(evaluator, settings, folder, run, guard)
 
 

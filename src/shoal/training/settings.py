@@ -35,8 +35,9 @@ class Settings:
     steps: Annotated[float, Bounds(least=1, most=1e15)] = STEPS
     """Environment steps per seed, rounded up to whole updates."""
     stop_at: Annotated[float, Bounds(least=-1e15, most=1e15)] | None = None
-    """Training ends after the evaluation (--eval-every) by which the greedy return of every seed has reached this value
-    at least once. Schedules span all steps, so they have not finished by then."""
+    """Training ends after the evaluation (--eval-every) by which the return of every seed, in the better of both modes
+    of a stochastic policy, has reached this value at least once. Schedules span all steps, so they have not finished by
+    then."""
     time_budget: Annotated[float, Bounds(above=0, most=1e9)] | None = None
     """Training ends after this many seconds, at the end of an update. Counted are the log's seconds, over all parts of
     the run, without compilation, evaluations and checkpoints. Schedules span all steps."""
@@ -85,13 +86,14 @@ class Settings:
     keep: Count = 3
     """Number of newest checkpoints to keep."""
     eval_episodes: Annotated[int, Bounds(least=0, most=1_000_000)] | None = None
-    """Greedy episodes per seed of the final evaluation; 0 for none, None for 256 on the device and 32 on the host."""
+    """Episodes per seed of the final evaluation, in each mode of a stochastic policy; 0 for none, None for 256 on the
+    device and 32 on the host. With 0 evaluations during training are greedy only."""
     eval_every: Annotated[float, Bounds(least=1, most=1e15)] | None = None
     """Environment steps per seed between evaluations during training, rounded up to whole updates; the best policy of
     each seed is kept in addition to the last. None: only the last is evaluated."""
     curve_episodes: Annotated[int, Bounds(least=1, most=1_000_000)] | None = None
-    """Greedy episodes per seed of an evaluation during training (--eval-every); None for as many as take at most 5 %
-    (host: 2 %) of the steps between two evaluations, at least 4 and at most 32."""
+    """Episodes per seed of an evaluation during training (--eval-every), in each mode of a stochastic policy; None for
+    as many as take at most 5 % (host: 2 %) of the steps between two evaluations, at least 4 and at most 32."""
     tensorboard: bool = True
     """Also write TensorBoard events."""
 
@@ -121,12 +123,13 @@ class Settings:
             return self.eval_episodes
         return 32 if isinstance(env, HostEnvironment) else 256
 
-    def episodes_between(self, env: AnyEnvironment) -> int:
-        """Episodes per seed of an evaluation during training in ``env``; ``eval_every`` is not None."""
+    def episodes_between(self, env: AnyEnvironment, modes: int = 1) -> int:
+        """Episodes per seed of an evaluation during training in ``env``, in each of ``modes`` modes; ``eval_every`` is
+        not None."""
         if self.curve_episodes is not None:
             return self.curve_episodes
         share = HOST_STEPS_SHARE if isinstance(env, HostEnvironment) else STEPS_SHARE
-        return min(32, max(4, int(share * self.updates_between * self.steps_per_update / env.spec.horizon)))
+        return min(32, max(4, int(share * self.updates_between * self.steps_per_update / (modes * env.spec.horizon))))
 
     @property
     def updates_between(self) -> int:

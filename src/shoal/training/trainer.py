@@ -302,7 +302,7 @@ class Trainer:
         if self.selection is None or self.state is None or not (last or self.selection.due(self.update)):
             return {}
         found = self.selection.evaluate(self.on_host(self.state.learner.policy), self.update)
-        self.at = self.at._replace(best=ending.higher(self.at.best, found["greedy/return"]))
+        self.at = self.at._replace(best=ending.higher(self.at.best, self.selection.score))
         if costs := self.selection.costs(self.at.seconds):
             self.progress.warn(costs)
         return found
