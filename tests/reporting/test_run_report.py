@@ -118,6 +118,7 @@ def test_missing_or_damaged_files_are_stated(tmp_path: Path) -> None:
     assert "No checkpoint of the run is intact" in found.text
     (folder / "evaluation.json").unlink()
     (folder / "metrics.jsonl").unlink()
+    assert "Steps per seed" not in report(folder).texts
     edit(folder / "run.json", lambda x: x["made_with"].clear())
     found = report(folder)
     assert "final evaluation (evaluation.json) is missing" in found.text and "(metrics.jsonl) is missing" in found.text

@@ -263,9 +263,11 @@ def _main_scores(facts: Facts) -> dict[str, str]:
 
 
 def _extent(facts: Facts) -> dict[str, str]:
-    last = max(facts.rows, key=lambda row: row["step"], default={"step": 0})
+    last = max(facts.rows, key=lambda row: row["step"], default={"step": json_number(facts.evaluation.get("step"))})
     seconds, steps, seeds = json_number(last.get("seconds")), last["step"], len(facts.seeds)
-    found = {"Seeds": number_text(seeds), "Steps per seed": number_text(steps)}
+    found = {"Seeds": number_text(seeds)}
+    if math.isfinite(steps):
+        found["Steps per seed"] = number_text(steps)
     if seconds > 0:
         speed = f"{number_text(round(steps * seeds / seconds))} steps per second, all seeds"
         found |= {"Training": duration_text(seconds), "Speed": speed}
