@@ -158,7 +158,7 @@ def test_continuous_actions_are_appended_as_numbers() -> None:
     assert rows.parts_of(env.spec)[1][-1] == Part((2,), "float32", "last_action")
     state, _ = jax.jit(env.reset)(jax.random.key(0))
     acted = np.array([[0.5, -1.0, 0.25], [1.0, 0.125, 9.0]], np.float32)
-    _, step = env.step(jax.random.key(0), state, jnp.asarray(acted))
+    _, step = jax.jit(env.step)(jax.random.key(0), state, jnp.asarray(acted))
     for i, width in enumerate((3, 2)):
         np.testing.assert_array_equal(arrays_of(env.spec, np.asarray(step.obs[i]), i)[-1], acted[i, :width])
 
@@ -182,7 +182,7 @@ def test_arrays_of_numbers_are_stacked_along_their_last_axis() -> None:
     assert env.spec.novel == (0, 1, 2, 3, 6, 7, 8, 12, 13, 14, 15, 16)
     assert unwrapped(env.spec, w) == replace(spec, novel=None)
     state, _ = jax.jit(env.reset)(jax.random.key(0))
-    _, step = env.step(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
+    _, step = jax.jit(env.step)(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
     wanted = [0, 1, 2, 10, 11, 12, 3, 4, 5, 13, 14, 15, 6, 16, 1, 0, 0]
     np.testing.assert_array_equal(step.obs[0], wanted)
 

@@ -270,7 +270,7 @@ def test_pictures_are_of_the_environment_inside() -> None:
     wrapping = Wrapping(time_limit=3, frame_stack=2)
     env = wrap(device(SPEC), wrapping)
     state, _ = jax.jit(env.reset)(jax.random.key(0))
-    state, _ = env.step(jax.random.key(0), state, jnp.zeros(3, jnp.int32))
+    state, _ = jax.jit(env.step)(jax.random.key(0), state, jnp.zeros(3, jnp.int32))
     assert isinstance(state, Wrapped) and env.render is not None
     assert np.asarray(env.render(state)).max() == 1
     assert wrap(replace(device(SPEC), render=None), wrapping).render is None

@@ -153,7 +153,7 @@ def test_a_full_grid_still_starts() -> None:
 def _placed(env: Environment, pursuers: list, evaders: list, action: list[int]) -> Any:
     stride = 6 + 2
     cells = [jnp.array([y * stride + x for x, y in who], jnp.int32) for who in (pursuers, evaders)]
-    return env.step(KEY, State(cells[0], cells[1], jnp.int32(0)), jnp.array(action, jnp.int32))
+    return jax.jit(env.step)(KEY, State(cells[0], cells[1], jnp.int32(0)), jnp.array(action, jnp.int32))
 
 
 def test_two_pursuers_capture_in_a_corner() -> None:

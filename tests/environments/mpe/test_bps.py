@@ -69,7 +69,7 @@ def test_nothing_but_the_reward_tells_an_agents_type() -> None:
     state, _ = jax.jit(env.reset)(jax.random.key(0))
     assert isinstance(state, State)
     state = state._replace(pos=jnp.broadcast_to(state.pos[0], state.pos.shape))
-    _, outcome = env.step(jax.random.key(0), state, jnp.full(6, 2))
+    _, outcome = jax.jit(env.step)(jax.random.key(0), state, jnp.full(6, 2))
     assert (np.asarray(outcome.obs) == np.asarray(outcome.obs)[0]).all()
     reward = np.asarray(outcome.reward)
     assert len(set(reward.tolist())) == 3 and (reward[1:4] == reward[1]).all() and reward[4] == reward[5]
@@ -80,7 +80,7 @@ def test_agents_do_not_feel_each_other() -> None:
     state, _ = jax.jit(env.reset)(jax.random.key(0))
     crowded = state._replace(pos=jnp.zeros_like(state.pos).at[7:].set(state.pos[7:]))
     action = jnp.arange(15) % 5
-    (apart, _), (close, _) = (env.step(jax.random.key(0), s, action) for s in (state, crowded))
+    (apart, _), (close, _) = (jax.jit(env.step)(jax.random.key(0), s, action) for s in (state, crowded))
     np.testing.assert_array_equal(apart.vel, close.vel)
 
 
