@@ -7,7 +7,7 @@ import shoal
 
 def main(folder: str) -> None:
     run = shoal.open_run(folder)
-    print("greedy ", run.evaluate(episodes=512))
+    print("greedy ", run.evaluate(episodes=512, greedy=True))
     print("sampled", run.evaluate(episodes=512, greedy=False))
 
 

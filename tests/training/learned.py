@@ -62,7 +62,7 @@ def scores(algorithm: str, seed: int = 0, **changes: Any) -> list[float]:
         os.environ["XDG_STATE_HOME"] = folder  # own runs are noted there
         flags = {"seeds": SEEDS, "seed": seed, "eval_episodes": 0, "progress": False, "folder": Path(folder) / "run"}
         run = shoal.train(algorithm, **(flags | RUNS[algorithm] | changes))
-        return [round(float(score), 3) for score in run.evaluate(episodes=64).per_seed]
+        return [round(float(score), 3) for score in run.evaluate(episodes=64, greedy=True).per_seed]
 
 
 def record(seed: int) -> None:
