@@ -219,6 +219,8 @@ COMMANDS = [
     "list algorithms",
     "list environments",
     "zoo",
+    "push --help",
+    "pull --help",
     "--help",
     "--version",
     "completion bash",

@@ -22,7 +22,7 @@ def test_the_requirements_are_those_of_the_extras() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     optional = {name: tuple(needs) for name, needs in project["optional-dependencies"].items()}
     assert {name: optional[name] for name in EXTRAS} == EXTRAS
-    assert optional.keys() - EXTRAS.keys() == {"cuda", "browser", "docs", "test", "dev"}
+    assert optional.keys() - EXTRAS.keys() == {"cuda", "browser", "docs", "notebooks", "test", "dev"}
     assert install("rware") == "pip install 'jumanji>=1.1' 'rware>=2.0'"
 
 

@@ -333,6 +333,53 @@ class Zoo:
         return 0
 
 
+@dataclasses.dataclass
+class Push:
+    """Upload a finished run's policies to a repository of the Hugging Face Hub."""
+
+    run: Path
+    """The run's folder."""
+    repository: str
+    """USER/NAME; created if it does not exist."""
+    private: bool = False
+    """Create a private repository."""
+    licence: str = "Apache-2.0"
+    """SPDX identifier of the licence under which you give the policies to others."""
+    episodes: Episodes = 1024
+    """Greedy episodes per seed of the score on the repository's page."""
+    trust: bool = False
+    """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
+    you did not train this run (docs/security.md)."""
+
+    def __call__(self) -> int:
+        """Upload them and print the repository's address."""
+        from shoal.sharing import hub
+
+        run = shoal.open_run(self.run, trust=self.trust)
+        chosen = {"private": self.private, "licence": self.licence, "episodes": self.episodes}
+        print(hub.push(run, self.repository, **chosen))
+        return 0
+
+
+@dataclasses.dataclass
+class Pull:
+    """Download policies that shoal push has uploaded, as a folder that commands on trained policies take."""
+
+    repository: str
+    """USER/NAME."""
+    folder: Path
+    """Folder to create. It is another person's (docs/security.md)."""
+    revision: str | None = None
+    """A branch, tag or commit; None for the newest."""
+
+    def __call__(self) -> int:
+        """Download them and print what they are."""
+        from shoal.sharing import hub
+
+        print(zoo.described(hub.pull(self.repository, self.folder, revision=self.revision)))
+        return 0
+
+
 _CHECK_FLAGS = [
     Flag("episodes", int, 5, "Number of episodes, each with its own seed."),
     Flag("steps", int, 5000, "Maximum total number of steps."),
@@ -408,8 +455,8 @@ def _simple(prog: str, kind: type, positional: str, args: Sequence[str]) -> tupl
         check_bounds(command)
         return command()
 
-    flags = of_fields(kind, "flags", {positional})
-    compiles = kind not in (List, Compare, Zoo)
+    flags = of_fields(kind, "flags", positional.split())
+    compiles = kind not in (List, Compare, Zoo, Pull)
     return Command(prog, first_line(kind.__doc__), flags, do, compiles=compiles), list(args)
 
 
@@ -426,6 +473,8 @@ _SIMPLE = {
     "tune": (study.Tune, "file"),
     "list": (List, "what"),
     "zoo": (Zoo, ""),
+    "push": (Push, "run repository"),
+    "pull": (Pull, "repository folder"),
 }
 
 COMMAND_OPTIONS = tuple(kind for kind, _ in _SIMPLE.values())

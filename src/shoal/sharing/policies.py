@@ -38,7 +38,7 @@ def keep_policies(run: Run, folder: Path, *, licence: str = LICENCE, episodes: i
     if not ending.ended(run.settings, run.at):
         raise InputError(f"{run.folder} has not finished, so its command would train other policies: resume it first.")
     policy = newest_sound(run.folder / "policy", None, notices.warn)
-    found = run.evaluate(episodes)
+    found = run._evaluated(episodes)  # whatever an earlier version has recorded
     folder.mkdir(parents=True)
     try:
         shutil.copytree(policy, folder / "policy" / policy.name)

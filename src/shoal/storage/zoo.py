@@ -103,11 +103,12 @@ def described(folder: Path) -> str:
     """
     card, run = check_files(folder), manifest.read_run_json(folder)
     config, made, found = run["config"], run["made_with"], folders.read_evaluation(folder) or {}
+    mode = "sampled" if found.get("greedy") is False else "greedy"
     size = sum((folder / name).stat().st_size for name in card.files)
     commit = f", commit {made['commit'][:12]}" if isinstance(made.get("commit"), str) else ""
     lines = [
         f"{config['algorithm']} in {config['environment']}, {found.get('step', 0):,} steps, {size / 1000:.0f} kB",
-        *(f"score {found.get('text', 'unknown')}".split("\n")),
+        *(f"{mode} score {found.get('text', 'unknown')}".split("\n")),
         card.command,
         f"Shoal {made['versions']['shoal']}{commit}, {card.licence}",
     ]

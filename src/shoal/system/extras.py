@@ -18,6 +18,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "mabrax": ("jaxmarl[mabrax]>=0.2",),
     "optuna": ("optuna>=4.0",),
     "onnx": ("onnx>=1.17",),
+    "hub": ("huggingface_hub>=0.30",),
     "wandb": ("wandb>=0.20",),
     "mlflow": ("mlflow>=3.0",),
     "smac": ("gymnasium>=1.0", "pygame>=2.6", "scikit-learn>=1.5", "rtree>=1.4"),
