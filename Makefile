@@ -86,7 +86,7 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.made
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.slow: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --editable '.[dev,mlflow,wandb]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,mlflow,notebooks,wandb]'
 	@touch $@ $(VENV)/.dev $(VENV)/.test $(VENV)/.run
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made

@@ -7,6 +7,7 @@ are those of the repository. Links to any other file or folder lead to a page th
 import functools
 import importlib
 import inspect
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -170,14 +171,19 @@ def listing(app: Sphinx, folder: Path, names: set[str]) -> str:
 
 
 def highlighted(path: Path) -> str:
-    """A file with the numbers of its lines, which are anchors."""
+    """A file with the numbers of its lines, which are anchors; a notebook without its markup."""
     try:
         lexer = get_lexer_for_filename(path.name)
     except ClassNotFound:
         lexer = get_lexer_for_filename("a.txt")
     form = HtmlFormatter(linenos="inline", anchorlinenos=True, lineanchors="line", cssclass="highlight file")
     try:
-        return highlight(path.read_text(encoding="utf-8"), lexer, form)
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".ipynb":  # as a script: text in comments, and cells in their order
+            cells = [(cell["cell_type"] == "code", "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+            text = "\n\n\n".join(body if code else re.sub("(?m)^", "# ", body) for code, body in cells)
+            lexer = get_lexer_for_filename("a.py")
+        return highlight(text, lexer, form)
     except UnicodeDecodeError:
         return f"<p>A binary file of {path.stat().st_size:,} bytes.</p>"
 
