@@ -28,7 +28,6 @@ ENTRIES = {
     "foraging": "mappo lbf/8x8-2p-3f",
     "pursuit": "ippo grid/pursuit",
     "warehouse": "mappo rware/tiny-2ag-easy --steps 5e6",
-    "hanabi-small": "mappo hanabi/small-2p --steps 1e6 --num-envs 64 --rollout-length 64 --critic-input state",
     "half-cheetah": "mappo mamujoco/HalfCheetah-2x3 --sharing independent",
 }
 """What ``shoal train`` is called with, by the policy's name; seed 0."""
