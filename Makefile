@@ -13,6 +13,8 @@ STEPS ?=
 FLAGS ?=
 # Processes that share the tests, a file at a time: each compiles on a core of its own.
 WORKERS ?= 2
+# In the order of their names: sorted by their number of tests, the files with few and long tests would come last.
+DIST := --dist loadfile --no-loadscope-reorder
 # Some of the tests, for example: make test TESTS="tests/equations -k gae"
 TESTS ?=
 
@@ -27,10 +29,10 @@ results: $(VENV)/.run
 	$(BIN)/shoal results
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(DIST) $(TESTS)
 
 test-slow: $(VENV)/.slow
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(DIST) -m slow $(TESTS)
 
 # Five short runs against recorded scores; make test-learning PYTHON=python3.13 VENV=.venv-newest for another JAX.
 test-learning: $(VENV)/.test

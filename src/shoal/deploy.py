@@ -14,6 +14,7 @@ from shoal.errors import InputError
 from shoal.export.files import Format, check_path, write_policy
 from shoal.export.function import of_one_agent, policy_function
 from shoal.system import notices
+from shoal.system.shipped import page
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, PyTree, Step
 
 # The trained policy of one agent, and the description of spaces as text.
@@ -339,7 +340,7 @@ class Policies:
         if not self.greedy:
             notices.warn(
                 "These policies act by drawing, and the model's output `action` is the greedy one: draw from its "
-                "probabilities, or its mean and std (docs/export.md)."
+                f"probabilities, or its mean and std ({page('docs/export.md')})."
             )
         function = policy_function(self._trained_for, self._algorithm, self._learner.policy, self._wrapping)
         if index is not None:
