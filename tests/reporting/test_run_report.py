@@ -21,6 +21,7 @@ from shoal.reporting import command, facts, page, references
 from shoal.reporting.replays import replays
 from shoal.runs.open import open_run
 from shoal.storage.log import Log
+from shoal.system import shipped
 from shoal.training.settings import Settings
 from support.parsed_html import EVIL, Parsed, check_harmless
 from support.run_folders import run
@@ -347,3 +348,7 @@ def test_a_video_that_is_expensive_has_fewer_frames_and_a_line_says_so(
             assert getattr(picture, "n_frames", 1) == frames
         line = capsys.readouterr().out.splitlines()[1]
         assert ("(at most 2 frames an episode; shoal replay " in line) == said
+
+
+def test_a_policy_of_the_zoo_is_not_called_damaged() -> None:
+    assert facts.facts_of(shipped.zoo() / "spread").ended == "A policy without its training."

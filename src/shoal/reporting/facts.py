@@ -25,6 +25,7 @@ from shoal.runs.open import open_run
 from shoal.runs.run import Run
 from shoal.statistics.intervals import Estimate
 from shoal.storage import folders, log, manifest
+from shoal.storage.zoo import is_policy_folder
 from shoal.training import ending
 from shoal.training.settings import Settings
 from shoal.trust import permission
@@ -99,6 +100,8 @@ class Facts:
             steps = max((row["step"] for row in self.rows), default=0)
             return f"The log reaches step {number_text(steps)}."
         settings, at = self.run.settings, self.run.at
+        if at.update == 0 and is_policy_folder(self.folder):
+            return "A policy without its training."
         if at.update == 0:
             return "No checkpoint of the run is intact, so its progress is unknown."
         if ending.ended(settings, at):
