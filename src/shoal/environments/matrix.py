@@ -58,7 +58,7 @@ def matrix_game(payoff: Sequence | np.ndarray, *, horizon: int = 1, name: str = 
         follow=lambda cell, _: cell,
         horizon=horizon,
         ends=horizon == 1,
-        roles=_roles(table),
+        roles=_roles(np.broadcast_to(table, (table.ndim, *table.shape))),
     )
 
 
@@ -141,11 +141,17 @@ def entry(table: np.ndarray, index: Int[Array, " D"]) -> Float[Array, ""]:
     return jnp.where(position == np.arange(table.size), table.reshape(-1), 0.0).sum()
 
 
-def _roles(table: np.ndarray) -> tuple[int, ...]:
-    """Agents whose exchange does not change the payoff share a role."""
+def _roles(payoffs: np.ndarray) -> tuple[int, ...]:
+    """Agents share a role if the payoffs [N, A_0, ..., A_(N-1)] stay the same when they change places."""
+
+    def alike(i: int, j: int) -> bool:
+        order = list(range(len(payoffs)))
+        order[i], order[j] = j, i
+        return np.array_equal(payoffs, payoffs.swapaxes(1 + i, 1 + j)[order])
+
     roles: list[int] = []
-    for i in range(table.ndim):
-        twins = [roles[j] for j in range(i) if np.array_equal(table, table.swapaxes(i, j))]
+    for i in range(len(payoffs)):
+        twins = [roles[j] for j in range(i) if alike(i, j)]
         roles.append(twins[0] if twins else max(roles, default=-1) + 1)
     return tuple(roles)
 
@@ -463,7 +469,7 @@ def payoff_game(payoffs: Sequence | np.ndarray, *, horizon: int = 100, name: str
         state_dim=1,
         action=Discrete(max(actions)),
         action_dims=actions,
-        roles=_rival_roles(tables),
+        roles=_roles(tables),
         horizon=horizon,
         shared_reward=False,
         score="mean",
@@ -519,21 +525,6 @@ def exploitability(payoffs: Float[np.ndarray, "N ..."], policies: Float[Array, "
             worth = worth @ policies[j, : actions[j]]
         gains.append(worth.max() - worth @ policies[i, : actions[i]])
     return jnp.stack(gains).mean()
-
-
-def _rival_roles(tables: np.ndarray) -> tuple[int, ...]:
-    """Agents share a role if the game stays the same when they change places."""
-
-    def alike(i: int, j: int) -> bool:
-        order = list(range(len(tables)))
-        order[i], order[j] = j, i
-        return np.array_equal(tables, tables.swapaxes(1 + i, 1 + j)[order])
-
-    roles: list[int] = []
-    for i in range(len(tables)):
-        twins = [roles[j] for j in range(i) if tables.shape[1 + i] == tables.shape[1 + j] and alike(i, j)]
-        roles.append(twins[0] if twins else max(roles, default=-1) + 1)
-    return tuple(roles)
 
 
 def rock_paper_scissors(*, horizon: int = 100) -> Environment:
