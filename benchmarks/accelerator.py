@@ -68,7 +68,7 @@ RATES: dict[str, dict[str, dict]] = {
     "blocks": {f"spread, E 4096, blocks of {n}": SPREAD | {"num_envs": 4096, "rows": n} for n in (8192, 65_536)},
 }
 """Groups of rows, most valuable first; ``rows`` is the least size of a block, all others are training's own values."""
-SMALL = {"num_envs": 4, "rollout_length": 8, "seeds": 1, "buffer_size": 4096, "batch_size": 8}
+SMALL = {"num_envs": 16, "rollout_length": 8, "chunk_length": 8, "seeds": 2, "buffer_size": 4096, "batch_size": 8}
 ROWS = {name: row for group in RATES.values() for name, row in group.items()}
 
 
