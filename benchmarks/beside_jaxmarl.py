@@ -17,9 +17,12 @@ needs ``.[jaxmarl]``.
 Each side of a row is a process that compiles once and then trains for about two seconds on request. The sides take
 turns, and the one that begins a round changes. Printed are medians over rounds of environment steps per second with the
 lowest and the highest, the ratio of the medians, arithmetic, and the rate of a 2048³ float32 product just before.
-``MFLOP/step`` is that of matrix products from parameters and passes; ``program`` is the sum over ``dot_general`` of the
-traced program, with those of environments and without products that are written as sums. Settings of both sides are
-read from what was compiled, and must be equal; the number of gradient steps is that of the optimisers.
+``agent-steps/s`` are environment steps times agents. ``passes`` is how often gradient steps use each sample: the
+epochs, or in Q-learning the steps of all sampled sequences per collected step. Row ``once`` has one gradient step for
+each rollout. ``MFLOP/step`` is that of matrix products from parameters and passes; ``program`` is the sum over
+``dot_general`` of the traced program, with those of environments and without products that are written as sums.
+Settings of both sides are read from what was compiled, and must be equal; the number of gradient steps is that of the
+optimisers.
 
 What differs: JaxMARL's MAPPO has a critic's row per agent, Shoal's one per environment (with an output per agent in
 simple_spread); Shoal values the outcome of every step, JaxMARL once per rollout; Shoal's actors of MAPPO and IPPO read
@@ -41,6 +44,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import units
 from throughput import run_worker
 
 PPO = {"epochs": 4, "minibatches": 4, "num_agents": 3}
@@ -77,6 +81,7 @@ PEER_ROWS = {
         f"mappo-{envs}x{steps}": FEED_FORWARD | {"num_envs": envs, "rollout_length": steps}
         for envs, steps in ((16, 128), (128, 128), (1024, 25))
     },
+    "once": FEED_FORWARD | SQUARE | {"epochs": 1, "minibatches": 1, "guess": 120_000},
     "ippo-128x128": FEED_FORWARD | SQUARE | {"kind": "ippo", "algorithm": "ippo"},
     "mappo-gru64": gru(64),
     "mappo-gru128": gru(128),
@@ -95,6 +100,14 @@ EQUAL = (
     "environments", "steps per rollout", "gradient steps per rollout", "epochs", "minibatches", "agents", "activation",
     "sequences per gradient step", "inner weights",
 )  # fmt: skip
+
+
+def passes(row: dict) -> float:
+    """How often gradient steps use each sample."""
+    if row["kind"] not in ("qmix", "vdn"):
+        return row["epochs"]
+    collected = row["num_envs"] * row["rollout_length"]
+    return units.replay_ratio(row["gradient_steps"], row["batch_size"], row["sequence_length"], collected)
 
 
 def work(side: str, checkout: str, name: str, seconds: float, updates: int | None) -> None:
@@ -175,7 +188,7 @@ def compare(name: str, options: argparse.Namespace) -> dict:
 
 def columns(result: dict) -> dict[str, str]:
     """A line of the table."""
-    line, medians = {"row": result["row"]}, {}
+    row, line, medians = ROWS[result["row"]], {"row": result["row"]}, {}
     for side in ("jaxmarl", "shoal"):
         if side not in result:
             continue
@@ -183,11 +196,13 @@ def columns(result: dict) -> dict[str, str]:
         medians[side] = statistics.median(speeds)
         share = medians[side] * report["FLOP per step"] / result["product rate"]
         line[f"{side} steps/s"] = f"{medians[side]:,.0f} ({min(speeds):,.0f} … {max(speeds):,.0f})"
+        line[f"{side} agent-steps/s"] = units.agent_steps(medians[side], row["num_agents"])
         line[f"{side} MFLOP/step"] = f"{report['FLOP per step'] / 1e6:.3f}"
         line[f"{side} program"] = f"{report['FLOP per step of the program'] / 1e6:.3f}"
         line[f"{side} share"] = f"{share:.0%}"
     if len(medians) == 2:
         line["ratio"] = f"{medians['shoal'] / medians['jaxmarl']:.2f}"
+    line["passes"] = f"{passes(row):.3g}"
     return line | {"product GFLOP/s": f"{result['product rate'] / 1e9:.0f}"}
 
 

@@ -14,6 +14,9 @@ a second; the median is given with the lowest and the highest. ``share`` is the 
 one second over the rate of a 2048³ float32 product on the same machine, measured just before. FLOP counts products:
 the rollout's actor pass, two critic passes for the targets, and three passes (one forward, two backward) per epoch;
 the first layer has no gradient of its input.
+``agent-steps/s`` are environment steps times agents, and ``passes`` is how often the policy's gradient steps use each
+sample: the epochs, or with a replay buffer the samples of all gradient steps per collected step. Row ``once`` is
+128 × 128 with one epoch and one minibatch: one gradient step for each rollout.
 Off-policy rows take 4 gradient steps after each rollout of 16 environments × 25 steps, from a buffer on
 the device.
 """
@@ -25,6 +28,7 @@ import subprocess
 import sys
 import time
 
+import units
 from programs import Calls, build, flop_per_step
 
 BEGAN = time.monotonic()
@@ -33,6 +37,7 @@ ROWS = {
     "16x128": {"num_envs": 16, "rollout_length": 128},
     "128x128": {"num_envs": 128, "rollout_length": 128},
     "1024x25": {"num_envs": 1024, "rollout_length": 25},
+    "once": {"num_envs": 128, "rollout_length": 128, "epochs": 1, "minibatches": 1},
     "gru64": {"num_envs": 128, "rollout_length": 128, "recurrent": 64},
     "seeds8": {"num_envs": 16, "rollout_length": 128, "seeds": 8},
 }
@@ -100,6 +105,8 @@ def measure(row: str, repetitions: int) -> dict:
     return {
         "row": row,
         "steps_per_second": speeds[len(speeds) // 2],
+        "agents": training.env.spec.num_agents,
+        "passes": units.passes(training, num_envs * length),
         "lowest": speeds[0],
         "highest": speeds[-1],
         "start_up": ready - BEGAN,
@@ -154,6 +161,8 @@ def main() -> None:
                 "row": row,
                 "env-steps/s": f"{result['steps_per_second']:,.0f}",
                 "lowest … highest": f"{result['lowest']:,.0f} … {result['highest']:,.0f}",
+                "agent-steps/s": units.agent_steps(result["steps_per_second"], result["agents"]),
+                "passes": f"{result['passes']:.3g}",
                 "start-up s": f"{result['start_up']:.1f}",
                 "compile s": f"{result['compile']:.1f}",
                 "peak MiB": f"{result['peak_mib']:,.0f}",
