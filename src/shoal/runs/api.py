@@ -336,7 +336,7 @@ def trainer_of(
     built = build(*what, opponents=run._opponents(), devices=devices)
     run.config, run.decision = built.config, built.decision
     remake = partial(built.make, built.config)
-    where = run.folder, progress, remake, run._identity(), guard
+    where = run.folder, progress, remake, run._identity(), guard, run._program_key(built.layout)
     return (kind or Trainer)(built.env, built.algorithm, run.settings, built.layout, *where)
 
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import jax
 
+from shoal import algorithms
 from shoal.bounds import check_bounds
 from shoal.deploy import Policies
+from shoal.environments import registry
 from shoal.export.files import Format, check_path
 from shoal.options.flags import flags_of
 from shoal.plots import curves, texts
@@ -26,6 +28,7 @@ from shoal.runs.build import (
     wrapped_environment,
 )
 from shoal.runs.load import load, seed_index
+from shoal.security import user_modules
 from shoal.storage.folders import acts_greedily
 from shoal.storage.manifest import identity
 from shoal.storage.zoo import output_of
@@ -34,7 +37,9 @@ from shoal.system.forks import check_not_forked
 from shoal.training import ending, evaluation
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw_episodes, record_episodes
 from shoal.training.evaluation import Evaluation, learner_of
+from shoal.training.program_cache import key_of
 from shoal.training.settings import CHANGEABLE, Settings
+from shoal.training.sharding import Layout
 from shoal.trust.run_file import Described, check_same_spec
 from shoal.types import Algorithm, AnyEnvironment, Decision, EnvSpec, Learner
 from shoal.video import animation, encode
@@ -225,6 +230,19 @@ class Run:
     def _identity(self) -> dict[str, Any]:
         """The configuration that its checkpoints record."""
         return identity(self.as_json(), CHANGEABLE)
+
+    def _program_key(self, layout: Layout) -> str:
+        """The key of its compiled programs; empty if they depend on more than the configuration: on modules of the
+        user's own or of other libraries, on saved policies of opponents, or on other processes."""
+        config, settings = flags_of(self.config), flags_of(self.settings)
+        own = algorithms.own(self.algorithm) or user_modules.named_in(config, settings)
+        known = registry.built_in(self.environment) or self.environment.startswith("skirmish/")
+        if own or not (known and self.by_name) or settings["opponents"] is not None or layout.mesh.is_multi_process:
+            return ""
+        without = {"seed", "seeds", *CHANGEABLE} - {"steps", "schedule_steps"}
+        settings = {name: value for name, value in settings.items() if name not in without}
+        sizes = dict(layout.mesh.shape), layout.seeds, layout.num_envs
+        return key_of(self.as_json() | {"settings": settings}, sizes)
 
     def as_json(self) -> dict[str, Any]:
         """The whole configuration, for ``run.json``."""

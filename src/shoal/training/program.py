@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,9 +16,10 @@ from jaxtyping import Array, Key
 from shoal.equations.reduce import DEVICES, total
 from shoal.rollouts import fused
 from shoal.training import feed as feeds
+from shoal.training import program_cache
 from shoal.training.feed import Feed
 from shoal.training.sharding import Layout, put, shape_on
-from shoal.training.stopping import begin, call, wait
+from shoal.training.stopping import call, ready
 from shoal.types import Algorithm, Environment, EpisodeStats, Learner, Metrics, PyTree, Trajectory
 
 
@@ -197,8 +198,14 @@ class Program(NamedTuple):
     the compilation. None where ``start`` needs the state itself."""
 
 
-def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, length: int, capacity: int) -> Program:
-    """Compile environment, policy and update together; ``length`` is T, and n is a run-time argument."""
+def compile_program(
+    env: Environment, algorithm: Algorithm, layout: Layout, length: int, capacity: int, key: str = ""
+) -> Program:
+    """Compile environment, policy and update together; ``length`` is T, and n is a run-time argument.
+
+    With a ``key`` of all that determines the program, it is stored for the next process, which does not even trace it
+    (:mod:`shoal.training.program_cache`).
+    """
     of_seed = stages(env, algorithm, layout.num_envs, length, layout.mesh.shape[DEVICES])
     every_seed = jax.jit(one_update(of_seed, every(layout)), inline=True)
 
@@ -223,24 +230,38 @@ def compile_program(env: Environment, algorithm: Algorithm, layout: Layout, leng
     named = jax.tree.map(layout.named, state_spec), layout.named(layout.results)
     initialise = jax.jit(init, out_shardings=named[0])
 
+    devices = [*layout.mesh.devices.flat]
+
+    @cache
+    def known() -> Any:
+        return program_cache.stored(key and f"{key}-init", devices)
+
+    def begun(keys: Array, *given: PyTree) -> TrainState:
+        if given or not key:
+            return call(initialise, keys, *given)
+        first = known() or program_cache.compiled(f"{key}-init", devices, lambda: initialise.lower(keys))()
+        return ready(first(keys))
+
     def template(*given: PyTree) -> TrainState:
-        seeds = layout.mesh.shape["seed_shards"] * layout.seeds
-        keys = put(jax.random.split(jax.random.key(0), seeds), layout.named(layout.learner))
-        return jax.eval_shape(initialise, keys, *given)  # not traced again when it is called
+        if not given and (first := known()):
+            return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), first.out_info)
+        return jax.eval_shape(initialise, layout.keys(0), *given)  # not traced again when it is called
 
     jitted = jax.jit(many, donate_argnums=0, out_shardings=named)
 
-    def ahead() -> Callable[[], Any]:
-        shapes = jax.tree.map(lambda where, part: jax.tree.map(partial(shape_on, where), part), named[0], template())
-        return begin(jitted.lower(shapes, np.int32(1)).compile)
+    def compiling(shapes: Callable[[], TrainState]) -> Callable[[], Any]:
+        return program_cache.compiled(key, devices, lambda: jitted.lower(shapes(), np.int32(1)))
+
+    def shapes() -> TrainState:
+        return jax.tree.map(lambda where, part: jax.tree.map(partial(shape_on, where), part), named[0], template())
 
     return Program(
-        partial(call, initialise),
-        lambda state: wait(jitted.lower(state, np.int32(1)).compile),
+        begun,
+        lambda state: compiling(lambda: state)(),
         template,
         capacity,
         of_seed.feed.num_bytes * layout.seeds,
-        ahead=ahead,
+        ahead=partial(compiling, shapes),
     )
 
 

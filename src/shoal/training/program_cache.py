@@ -1,18 +1,31 @@
-"""Compiled programs on disk, so that a repeated command starts without compilation."""
+"""Compiled programs on disk, so that a repeated command starts without compilation.
+
+JAX stores each program by its code, which it must trace for that. The programs of training are stored a second time, by
+what determines their code (:func:`key_of`), and a repeated command does not trace them either. A program that JAX has
+loaded from its own store cannot be stored again (jaxlib 0.10 then loses functions of it), so it stays there alone.
+"""
 
 import contextlib
 import hashlib
 import os
+import pickle
 import platform
 import stat
+import time
 import warnings
+from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import filelock
 import jax
+from jax.experimental import serialize_executable
 from jaxlib import version
 
 from shoal.system import machine, notices
+from shoal.system.files import dumps
+from shoal.training.stopping import begin
 
 VARIABLE = "SHOAL_CACHE"
 """Environment variable: the folder of compiled programs, or ``off``."""
@@ -26,6 +39,11 @@ QUICK = 0.2
 _ENTRY, _COMPLETE = "-cache", "-atime"
 """Endings of the names of a program's file and of the file that JAX writes after it."""
 
+_folder: Path | None = None
+"""Where programs are stored by :func:`compiled`; None if they are not."""
+_loads = 0
+"""How many programs JAX has loaded."""
+
 
 def use() -> None:
     """Store what this process compiles, and load what an earlier process stored.
@@ -35,6 +53,7 @@ def use() -> None:
     Several processes may share the folder: JAX locks it. An entry that JAX cannot load is compiled
     again, without a message.
     """
+    global _folder
     known = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
     if known or os.environ.get(VARIABLE) == "off":
         return
@@ -51,11 +70,19 @@ def use() -> None:
         _drop_incomplete(here)
     except OSError:
         return
+    if _folder is None:
+        jax.monitoring.register_event_listener(_count)
+    _folder = here
     jax.config.update("jax_compilation_cache_dir", str(here))
     jax.config.update("jax_compilation_cache_max_size", MAX_CACHE_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", QUICK)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
+
+
+def _count(event: str, **_: Any) -> None:
+    global _loads
+    _loads += event == "/jax/compilation_cache/cache_hits"
 
 
 def folder() -> Path:
@@ -98,3 +125,79 @@ def _drop_incomplete(here: Path) -> None:
         for path in here.glob(f"*{_ENTRY}"):
             if not path.with_name(path.name.removesuffix(_ENTRY) + _COMPLETE).exists():
                 path.unlink(missing_ok=True)
+
+
+# Programs by what determines their code.
+
+
+def key_of(*what: Any) -> str:
+    """A key of the programs that ``what``, of JSON values, the sources of Shoal, the versions of the packages that they
+    use and the settings of JAX determine; empty if programs are not stored."""
+    if _folder is None:
+        return ""
+    read = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        read.update(path.read_bytes())
+    versions = [platform.python_version(), *map(metadata.version, ("jax", "jaxlib", "flax", "optax", "numpy"))]
+    of_jax = sorted((name, repr(value)) for name, value in jax.config.values.items())
+    flags = sorted(item for item in os.environ.items() if item[0].startswith(("XLA_", "JAX_")))
+    devices = [device.device_kind for device in jax.devices()]
+    read.update(dumps([what, versions, of_jax, flags, devices], "the key of a program").encode())
+    return read.hexdigest()
+
+
+def compiled(key: str, devices: Sequence[Any], lower: Callable[[], Any]) -> Callable[[], Any]:
+    """Begin to load a program, or to compile it and store it; returns a function that waits for it.
+
+    Args:
+        key: the program's; nothing is loaded or stored if it is empty.
+        devices: those that run it.
+        lower: traces it, in the calling thread.
+    """
+    path = _path(key)
+    if path is None or not path.exists():
+        lowered = lower()
+        return begin(lambda: _compiled(path, lowered))
+    loaded = begin(lambda: _loaded(path, devices))
+    return lambda: loaded() or compiled(key, devices, lower)()
+
+
+def stored(key: str, devices: Sequence[Any]) -> Any:
+    """The stored program of a key; None if there is none."""
+    path = _path(key)
+    return _loaded(path, devices) if path is not None and path.exists() else None
+
+
+def _path(key: str) -> Path | None:
+    return _folder / f"shoal-{key}{_ENTRY}" if key and _folder else None
+
+
+def _loaded(path: Path, devices: Sequence[Any]) -> Any:
+    """The program in a file; None, and the file is deleted, if it cannot be loaded."""
+    try:
+        program = serialize_executable.deserialize_and_load(*pickle.loads(path.read_bytes()), execution_devices=devices)
+    except Exception:  # whatever damaged bytes cause
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return None
+    _mark_used(path)
+    return program
+
+
+def _compiled(path: Path | None, lowered: Any) -> Any:
+    """The compiled program, which is stored in ``path`` if that is possible."""
+    before = _loads
+    program = lowered.compile()
+    if path is not None and _loads == before:
+        with contextlib.suppress(Exception):  # without it the next command is slower, and otherwise the same
+            data = pickle.dumps(serialize_executable.serialize(program))
+            with filelock.FileLock(path.with_name(".lockfile"), timeout=10):
+                path.write_bytes(data)
+                _mark_used(path)
+    return program
+
+
+def _mark_used(path: Path) -> None:
+    """Write when a program was used last, as JAX does, which deletes the oldest."""
+    with contextlib.suppress(OSError):
+        path.with_name(path.name.removesuffix(_ENTRY) + _COMPLETE).write_bytes(time.time_ns().to_bytes(8, "little"))

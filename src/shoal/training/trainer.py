@@ -81,6 +81,7 @@ class Trainer:
         remake: Callable[[], Algorithm] | None = None,
         run: Mapping[str, Any] | None = None,
         guard: Callable[[], None] = lambda: None,
+        key: str = "",
     ):
         """Prepare a run; nothing is compiled or written yet.
 
@@ -94,8 +95,10 @@ class Trainer:
             remake: builds the algorithm again in the process of a Ray actor.
             run: the run's configuration, which checkpoints record.
             guard: called before every write; raises if the folder is no longer the run's.
+            key: of the compiled program (:func:`shoal.training.program_cache.key_of`); empty if it is not stored.
         """
         self.env, self.algorithm, self.settings, self.layout, self.guard = env, algorithm, settings, layout, guard
+        self._key = key
         self.per_row = max(1, settings.num_updates // settings.rows)
         self.progress = Progress(settings.num_updates * settings.steps_per_update, settings.seeds, shown)
         self.program: Program = self._program(remake or (lambda: algorithm))
@@ -119,7 +122,7 @@ class Trainer:
             warn = self.progress.warn
             return hosted.compile_host_program(self.env, self.algorithm, self.layout, self.settings, warn, remake)
         capacity = min(CAPACITY, max(self.settings.num_updates, self.settings.schedule_updates))
-        return compile_program(self.env, self.algorithm, self.layout, self.settings.rollout_length, capacity)
+        return compile_program(self.env, self.algorithm, self.layout, self.settings.rollout_length, capacity, self._key)
 
     def close(self) -> None:
         """Stop worker processes and actors, if any."""
