@@ -5,12 +5,14 @@
     python benchmarks/skirmish_rates.py --smax                   # also the maps that JaxMARL's SMAX has (extra jaxmarl)
     python benchmarks/skirmish_rates.py --both 3m MMM            # also with both armies as agents, in turns
     python benchmarks/skirmish_rates.py --share 3m 2s3z          # the environment's part of MAPPO's training time
+    python benchmarks/skirmish_rates.py hanabi/full-2p --read    # another device environment, of which nothing is kept
 
 A rollout is the one that training uses: observations, states, legal actions, rewards and resets of ended episodes, with
 a uniformly random legal action in place of the policy. It runs on one device for each core, each with its part of the
 environments. Rates are medians over ``--rounds`` calls of ``--length`` steps, with the lowest and the highest;
-``compile`` is the time to trace and compile. SMAX's rate is measured in turns with ours, in the same rollout.
-``--share`` times MAPPO's preset and the rollout alone, both with the preset's number of environments.
+``compile`` is the time to trace and compile. SMAX's rate is measured in turns with ours, in the same rollout. With
+``--read`` the policy sums all that is observed, and only rewards are kept of the outcomes. ``--share`` times MAPPO's
+preset and the rollout alone, both with the preset's number of environments.
 """
 
 import argparse
@@ -47,7 +49,15 @@ def sampled(policy: Any, carry: Any, step: Any, key: Any, greedy: bool) -> tuple
     return carry, jnp.where(step.legal, drawn, -1.0).argmax(-1).astype(jnp.int32), {}
 
 
-def compiled(name: str, envs: int, length: int, **options: Any) -> tuple[Callable[[int], float], float]:
+def reading(policy: Any, carry: Any, step: Any, key: Any, greedy: bool) -> tuple[Any, Any, dict[str, Any]]:
+    """:func:`sampled`, and the sum of all that is observed."""
+    _, action, _ = sampled(policy, carry, step, key, greedy)
+    return carry, action, {"sum": step.obs.sum((1, 2)) + step.state.sum(1)}
+
+
+def compiled(
+    name: str, envs: int, length: int, read: bool = False, **options: Any
+) -> tuple[Callable[[int], float], float]:
     """(round number -> seconds of one rollout on all devices, seconds to compile)."""
     import jax
     import jax.numpy as jnp
@@ -67,9 +77,10 @@ def compiled(name: str, envs: int, length: int, **options: Any) -> tuple[Callabl
         return jax.random.fold_in(key, jax.lax.axis_index("devices"))
 
     def run(state: Any, key: Any) -> tuple[Any, Any]:
-        state, trajectory, _ = rollout.collect(sampled, (), state, here(key))
-        # All outcomes are summed, so that the compiler removes nothing as unused.
-        sums = [leaf.sum(dtype=jnp.float32) for leaf in jax.tree.leaves(trajectory.outcome)]
+        state, trajectory, _ = rollout.collect(reading if read else sampled, (), state, here(key))
+        # Everything is summed, so that the compiler removes nothing as unused.
+        kept = (trajectory.extras, trajectory.outcome.reward) if read else trajectory.outcome
+        sums = [leaf.sum(dtype=jnp.float32) for leaf in jax.tree.leaves(kept)]
         return state, jnp.stack(sums).sum()[None]
 
     axis = jax.P("devices")
@@ -92,10 +103,10 @@ def compiled(name: str, envs: int, length: int, **options: Any) -> tuple[Callabl
 
 
 def rates(
-    names: Sequence[tuple[str, dict[str, Any]]], envs: int, length: int, rounds: int
+    names: Sequence[tuple[str, dict[str, Any]]], envs: int, length: int, rounds: int, read: bool = False
 ) -> list[tuple[list[float], float]]:
     """(rates, seconds to compile) of each environment, a name and options, measured in turns."""
-    made = [compiled(name, envs, length, **options) for name, options in names]
+    made = [compiled(name, envs, length, read, **options) for name, options in names]
     found: list[list[float]] = [[] for _ in names]
     for number in range(1, rounds + 1):
         for each, (timed, _) in zip(found, made, strict=True):
@@ -137,6 +148,7 @@ def main() -> None:
     parser.add_argument("--smax", action="store_true")
     parser.add_argument("--both", action="store_true")
     parser.add_argument("--share", action="store_true")
+    parser.add_argument("--read", action="store_true")
     given = parser.parse_args()
     from shoal.environments.skirmish.maps import MAPS
     from shoal.storage.manifest import product_rate
@@ -149,10 +161,10 @@ def main() -> None:
             print(share(task, given.rounds), flush=True)
             continue
         for envs in given.envs:
-            names: list[tuple[str, dict[str, Any]]] = [(f"skirmish/{task}", {})]
+            names: list[tuple[str, dict[str, Any]]] = [(task if "/" in task else f"skirmish/{task}", {})]
             names += [(f"skirmish/{task}", {"both": True})] if given.both else []
             names += [(f"jaxmarl/smax/{task}", {})] if given.smax and task in SMAX else []
-            (own, compiling), *other = rates(names, envs, given.length, given.rounds)
+            (own, compiling), *other = rates(names, envs, given.length, given.rounds, given.read)
             line = f"{task:<17} {envs:>5} environments  {text(own)}  compile {compiling:.1f} s"
             for (name, _), (there, _) in zip(names[1:], other, strict=True):
                 ratio = statistics.median(a / b for a, b in zip(own, there, strict=True))

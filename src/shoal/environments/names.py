@@ -60,7 +60,7 @@ _ADAPTERS = "shoal.environments.adapters"
 FAMILIES: dict[str, str] = {
     "football/": f"{_ADAPTERS}.football:make",
     "gymnasium:": f"{_ADAPTERS}.gymnasium:make",
-    "hanabi/": f"{_ADAPTERS}.hanabi:make",
+    "hanabi/": "shoal.environments.hanabi.tasks:make",
     "jaxmarl/": f"{_ADAPTERS}.jaxmarl:make",
     "lbf/": f"{_ADAPTERS}.lbf:make",
     "mamujoco/": f"{_ADAPTERS}.mamujoco:make",

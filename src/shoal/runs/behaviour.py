@@ -39,7 +39,7 @@ ENVIRONMENTS: dict[str, int] = {
     "football/": 1,
     "grid/": 1,
     "gymnasium:": 1,
-    "hanabi/": 1,
+    "hanabi/": 2,
     "jaxmarl/": 1,
     "lbf/": 1,
     "mamujoco/": 1,
@@ -52,7 +52,8 @@ ENVIRONMENTS: dict[str, int] = {
 }
 """By the beginning of the environment's name, its family. Version 2 of skirmish changed its crowds, enemies
 that look for targets at every tick, the weapons (those of the maps' own game data), collision radii and the spine
-crawler's regeneration, a medivac's acceleration and a baneling's damage."""
+crawler's regeneration, a medivac's acceleration and a baneling's damage. Version 2 of hanabi deals other cards for a
+seed, on the device."""
 
 OPTIONS: dict[str, int] = {
     "normalise_inputs": 2,
