@@ -40,11 +40,11 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
 import units
+from alternated import Made, Worker, alternate, answer, differing, spread
 from throughput import run_worker
 
 PPO = {"epochs": 4, "minibatches": 4, "num_agents": 3}
@@ -111,54 +111,22 @@ def passes(row: dict) -> float:
 
 
 def work(side: str, checkout: str, name: str, seconds: float, updates: int | None) -> None:
-    """Answer requests, a line each on standard input, with a line of JSON."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever the libraries print goes to standard error
-    if side == "jaxmarl":
-        from jaxmarl_side import make
-    else:
-        from shoal_side import make
-    report, train = make(checkout, ROWS[name], seconds, updates)
-    sizes = [[int(n) for n in layer.split("x")] for layer in report["layers"]]
-    # Kernels between hidden layers: inputs and numbers of outputs may differ.
-    inputs = {rows for rows, _ in sizes} - {columns for _, columns in sizes}
-    report["inner weights"] = sum(i * o for i, o in sizes if i not in inputs and o >= 32)
-    print(json.dumps(report), file=answers, flush=True)
-    for _ in sys.stdin:
-        took, steps = train()
-        print(json.dumps({"seconds": took, "steps": steps}), file=answers, flush=True)
+    """One side of a row, in a process of its own."""
+
+    def make() -> Made:
+        if side == "jaxmarl":
+            from jaxmarl_side import make
+        else:
+            from shoal_side import make
+        return make(checkout, ROWS[name], seconds, updates)
+
+    answer(make)
 
 
-class Worker:
-    """One side of one row, in a process of its own."""
-
-    def __init__(self, python: str, side: str, name: str, options: argparse.Namespace) -> None:
-        command = [python, __file__, options.checkout, name, "--worker", side, "--seconds", str(options.seconds)]
-        command += ["--updates", str(options.updates)] if options.updates else []
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.report = self._answer()
-        self.speeds: list[float] = []
-
-    def _answer(self) -> dict:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"{' '.join(map(str, self.process.args))} ended with {self.process.wait()}.")  # type: ignore[arg-type]
-        return json.loads(line)
-
-    def train(self) -> None:
-        """One timed call."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("train\n")
-        self.process.stdin.flush()
-        answer = self._answer()
-        self.speeds.append(answer["steps"] / answer["seconds"])
-
-    def close(self) -> None:
-        """End the process."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+def command(python: str, side: str, name: str, options: argparse.Namespace) -> list[str]:
+    """The command of one side of a row."""
+    words = [python, __file__, options.checkout, name, "--worker", side, "--seconds", str(options.seconds)]
+    return words + (["--updates", str(options.updates)] if options.updates else [])
 
 
 def compare(name: str, options: argparse.Namespace) -> dict:
@@ -169,18 +137,12 @@ def compare(name: str, options: argparse.Namespace) -> dict:
     """
     rate = run_worker("--worker", "product")["rate"]
     pythons = {"shoal": sys.executable} | ({"jaxmarl": options.python} if name in PEER_ROWS else {})
-    sides = {side: Worker(python, side, name, options) for side, python in pythons.items()}
+    sides = {side: Worker(command(python, side, name, options)) for side, python in pythons.items()}
     reports = {side: worker.report for side, worker in sides.items()}
     print(f"{name}: {json.dumps(reports, indent=1)}", file=sys.stderr)
-    if name in PEER_ROWS:
-        unequal = [x for x in EQUAL if len({str(report.get(x)) for report in reports.values()}) > 1]
-        if unequal:
-            raise SystemExit(f"{name}: the sides differ in {', '.join(unequal)}.")
-    for number in range(options.rounds):
-        for worker in list(sides.values())[:: 1 if number % 2 else -1]:
-            worker.train()
-    for worker in sides.values():
-        worker.close()
+    if unequal := differing(list(reports.values()), EQUAL):
+        raise SystemExit(f"{name}: the sides differ in {', '.join(unequal)}.")
+    alternate(list(sides.values()), options.rounds)
     return {"row": name, "product rate": rate} | {
         side: worker.report | {"steps per second": worker.speeds} for side, worker in sides.items()
     }
@@ -195,7 +157,7 @@ def columns(result: dict) -> dict[str, str]:
         report, speeds = result[side], result[side]["steps per second"]
         medians[side] = statistics.median(speeds)
         share = medians[side] * report["FLOP per step"] / result["product rate"]
-        line[f"{side} steps/s"] = f"{medians[side]:,.0f} ({min(speeds):,.0f} … {max(speeds):,.0f})"
+        line[f"{side} steps/s"] = spread(speeds)
         line[f"{side} agent-steps/s"] = units.agent_steps(medians[side], row["num_agents"])
         line[f"{side} MFLOP/step"] = f"{report['FLOP per step'] / 1e6:.3f}"
         line[f"{side} program"] = f"{report['FLOP per step of the program'] / 1e6:.3f}"

@@ -12,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from alternated import Made
 from arithmetic import from_passes, from_program, kernels
 
 SOURCES = {
@@ -27,7 +28,7 @@ LONGEST, SHORTEST = 4.0, 0.7
 """Seconds of a timed call of two seconds outside which the number of updates is chosen again."""
 
 
-def make(checkout: str, row: dict, seconds: float, updates: int | None) -> tuple[dict, Callable[[], tuple[float, int]]]:
+def make(checkout: str, row: dict, seconds: float, updates: int | None) -> Made:
     """Compile a row.
 
     A call of JaxMARL's function also makes nets, environments and buffers. The median time of the same program with no

@@ -36,9 +36,12 @@ def build(flags: dict, env: Any = None) -> Training:
     """
     import shoal
     from shoal import algorithms
+    from shoal.game import HostEnvironment
     from shoal.options.flags import override
     from shoal.training import sharding
+    from shoal.training.hosted import compile_host_program
     from shoal.training.program import compile_program
+    from shoal.training.settings import Settings
     from shoal.types import Scale
 
     sharding.one_device_per_core()
@@ -47,6 +50,10 @@ def build(flags: dict, env: Any = None) -> Training:
     module, length = algorithms.get(flags.get("algorithm", "mappo")), flags["rollout_length"]
     config = override(module.Config(), {"epochs": EPOCHS, "minibatches": MINIBATCHES} | flags)
     algorithm = module.make(env.spec, config, Scale(layout.num_envs, length, 1_000_000))
+    if isinstance(env, HostEnvironment):
+        settings = Settings(num_envs=flags["num_envs"], rollout_length=length)
+        program = compile_host_program(env, algorithm, layout, settings, print, lambda: algorithm)
+        return Training(env, algorithm, config, layout, program)
     return Training(env, algorithm, config, layout, compile_program(env, algorithm, layout, length, capacity=256))
 
 
@@ -67,14 +74,16 @@ class Calls:
 
     def __init__(self, training: Training, seeds: int) -> None:
         self.state, self.advance = start(training, seeds)
+        self.capacity = training.program.capacity
 
     def __call__(self, n: int) -> float:
         """Make n updates; returns the seconds that they took."""
         import jax
         import numpy as np
 
-        began = time.perf_counter()
-        self.state, metrics = self.advance(self.state, np.int32(n))
+        began, metrics = time.perf_counter(), None
+        for done in range(0, n, self.capacity):
+            self.state, metrics = self.advance(self.state, np.int32(min(self.capacity, n - done)))
         jax.block_until_ready((self.state, metrics))
         return time.perf_counter() - began
 

@@ -1,24 +1,31 @@
-"""Shoal's side of ``beside_jaxmarl.py``."""
+"""Shoal's side of ``beside_jaxmarl.py`` and of ``beside.py``."""
 
 import sys
-from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 import optax
 
 import shoal
+from alternated import Made
 from arithmetic import kernels
 from programs import Calls, build, flop_of_program, flop_per_step
+from shoal.game import HostEnvironment
 
 
-def make(checkout: str, row: dict, seconds: float, updates: int | None) -> tuple[dict, Callable[[], tuple[float, int]]]:
+def make(checkout: str, row: dict, seconds: float, updates: int | None) -> Made:
     """Compile a row; see :func:`jaxmarl_side.make`."""
     if row["kind"] == "smax":
         sys.path.insert(0, checkout)
         env = shoal.make("jaxmarl/smax/3m")
     else:
         env = shoal.make("mpe/simple_spread", num_agents=row["num_agents"], horizon=26)
+    return trained(env, row, seconds, updates)
+
+
+def trained(env: Any, row: dict, seconds: float, updates: int | None = None) -> Made:
+    """Compile a row in an environment."""
     seeds, per_update = row.get("seeds", 1), row["num_envs"] * row["rollout_length"] * row.get("seeds", 1)
     training = build(row, env)
     call = Calls(training, seeds)
@@ -28,7 +35,7 @@ def make(checkout: str, row: dict, seconds: float, updates: int | None) -> tuple
         return int(max(np.max(count) for _, count in counts))
 
     call(1)
-    count = updates or min(training.program.capacity, max(1, round(seconds / call(1))))
+    count = updates or max(1, round(seconds / call(1)))
     before = gradient_steps()
     call(count)
     config = training.config
@@ -43,8 +50,9 @@ def make(checkout: str, row: dict, seconds: float, updates: int | None) -> tuple
         "jax": jax.__version__,
         "updates per call": count,
         "FLOP per step": flop_per_step(training, row, call.state),
-        "FLOP per step of the program": flop_of_program(training, row["rollout_length"]),
     }
+    if not isinstance(env, HostEnvironment):
+        report["FLOP per step of the program"] = flop_of_program(training, row["rollout_length"])
     if replay := training.algorithm.replay:
         report["sequences per gradient step"] = replay.batch
     else:
