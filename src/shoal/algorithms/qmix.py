@@ -61,7 +61,7 @@ from shoal.models.utilities import (
     mixer_input,
     next_utilities,
 )
-from shoal.networks.hyper import hypernetwork, team_output
+from shoal.networks.hyper import hypernetwork, sum_of_row, team_output
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
@@ -95,7 +95,7 @@ def mix(
 ) -> Float[Array, "*b"]:
     """Q_tot = |w2|ᵀ elu(|W1|ᵀ q + b1) + v (Rashid et al. 2018, section 4.1)."""
     hidden = jax.nn.elu(jnp.einsum("...n,...nm->...m", q, jnp.abs(w1)) + b1)
-    return (hidden * jnp.abs(w2)).sum(-1) + v
+    return sum_of_row(hidden * jnp.abs(w2)) + v
 
 
 def make_mixer(spec: EnvSpec, c: Config) -> Mixer:

@@ -16,6 +16,7 @@ every timestep. Instead, its derivative is written as a linear recurrence whose 
 for all timesteps at once: its transpose gives the gradient of U in one product after the loop.
 """
 
+from collections.abc import Sequence
 from functools import reduce
 
 import jax
@@ -25,22 +26,53 @@ from jaxtyping import Array, Bool, Float
 
 from shoal.networks.layers import product, product_of_kernel
 
-# A gated recurrent unit (Cho et al. 2014).
-
-
 once = jax.lax.optimization_barrier
 """Without it XLA computes a gate again for each of the arrays that read it."""
+
+
+# Products of all gates. Over many timesteps each gate has arrays of its own, see above.
+
+
+def gates(columns: Array, count: int) -> tuple[Array, ...]:
+    """The columns of each gate."""
+    return tuple(jnp.split(columns, count, axis=-1))
+
+
+def input_products(
+    x: Float[Array, "R F"], length: int, weights: tuple[Array, Array], count: int
+) -> tuple[Float[Array, "T ..."], ...]:
+    """W x + b of each gate; the rows of ``x`` are those of ``length`` timesteps."""
+    each = zip(*(gates(part, count) for part in weights), strict=True)
+    return tuple((product(x, kernel) + bias).reshape(length, -1, bias.shape[0]) for kernel, bias in each)
+
+
+def products_at_once(
+    x: Float[Array, "R F"], h: Float[Array, "R H"], weights: tuple[Array, Array], kernel: Array, count: int
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """W x + b and U h of each gate in one timestep, as one product each: acting would cut its kernels at every step."""
+    inputs, hidden = once((product(x, weights[0]), h @ kernel))
+    return gates(inputs + weights[1], count), gates(hidden, count)
+
+
+def reset_rows(first: Bool[Array, "T ..."], lead: tuple[int, ...]) -> Bool[Array, "T R 1"]:
+    """``first`` for each row of the axes ``lead`` = (T, *b)."""
+    reset = jnp.broadcast_to(first.reshape(first.shape + (1,) * (len(lead) - first.ndim)), lead)
+    return reset.reshape(lead[0], -1, 1)
+
+
+# A gated recurrent unit (Cho et al. 2014).
+
 
 GruGates = tuple[Array, Array, Array]
 """Arrays for r, z and n."""
 
 
 def gru_cell(
-    h: Float[Array, "R H"], x: GruGates, kernel: GruGates, bias: Float[Array, " H"]
+    h: Float[Array, "R H"], x: Sequence[Array], hidden: Sequence[Array], bias: Float[Array, " H"]
 ) -> tuple[Float[Array, "R H"], tuple[Array, ...]]:
-    """h' from h and the input products ``x`` = W x; and r, z, n and U_n h + c."""
-    r, z = (once(jax.nn.sigmoid(x[i] + h @ kernel[i])) for i in (0, 1))
-    u = once(h @ kernel[2] + bias)
+    """h' from h and the products ``x`` = W x and ``hidden`` = U h of each gate; and r, z, n and U_n h + c."""
+    r, z = (once(jax.nn.sigmoid(x[i] + hidden[i])) for i in (0, 1))
+    u = once(hidden[2] + bias)
     n = once(jnp.tanh(x[2] + r * u))
     return (1 - z) * n + z * h, (r, z, n, u)
 
@@ -66,7 +98,8 @@ def _gru_states(
 ) -> tuple[Array, tuple[Array, ...]]:
     def turn(h: Array, timestep: tuple[GruGates, Array]) -> tuple[Array, tuple[Array, tuple[Array, ...]]]:
         x_t, reset_t = timestep
-        h, gates = gru_cell(jnp.where(reset_t, 0.0, h), x_t, kernel, bias)
+        h = jnp.where(reset_t, 0.0, h)
+        h, gates = gru_cell(h, x_t, [h @ k for k in kernel], bias)
         return h, (h, gates)
 
     return jax.lax.scan(turn, start, (x, reset))[1]
@@ -114,20 +147,15 @@ class Gru(nnx.Module):
     ) -> Float[Array, "T *b H"]:
         """The recurrent state after each timestep; ``x`` has its axes ``lead`` = (T, *b) flattened into R."""
 
-        def gates(columns: Array) -> list[Array]:
-            return jnp.split(columns, 3, axis=-1)
-
         assert self.input.bias is not None
-        weights = zip(gates(self.input.kernel[...]), gates(self.input.bias[...]), strict=True)
-        inputs = tuple((product(x, kernel) + bias).reshape(lead[0], -1, self.width) for kernel, bias in weights)
-        kernel, bias = tuple(gates(self.hidden.kernel[...])), self.candidate_bias[...]
-        reset = jnp.broadcast_to(first.reshape(first.shape + (1,) * (len(lead) - first.ndim)), lead)
-        reset, start = reset.reshape(lead[0], -1, 1), carry.reshape(-1, self.width)
-        if lead[0] == 1:  # acting: a scan of one iteration only hides the step from the compiler
+        weights, kernel = (self.input.kernel[...], self.input.bias[...]), self.hidden.kernel[...]
+        reset, start = reset_rows(first, lead), carry.reshape(-1, self.width)
+        if lead[0] == 1:
             h = jnp.where(reset[0], 0.0, start)
-            after = gru_cell(h, tuple(x[0] for x in inputs), kernel, bias)[0]  # type: ignore[arg-type]
+            after = gru_cell(h, *products_at_once(x, h, weights, kernel, 3), self.candidate_bias[...])[0]
         else:
-            after = gru_recurrence(start, inputs, reset, kernel, bias)
+            inputs = input_products(x, lead[0], weights, 3)
+            after = gru_recurrence(start, inputs, reset, gates(kernel, 3), self.candidate_bias[...])  # type: ignore
         return after.reshape(*lead, self.width)
 
 
@@ -142,12 +170,11 @@ FORGET_BIAS = 1.0
 
 
 def lstm_cell(
-    state: Float[Array, "R S"], x: LstmGates, kernel: LstmGates
+    c: Float[Array, "R H"], x: Sequence[Array], hidden: Sequence[Array]
 ) -> tuple[Float[Array, "R S"], tuple[Array, ...]]:
-    """h' and c' from h and c and the input products ``x`` = W x; and i, f, g, o and tanh(c')."""
-    h, c = jnp.split(state, 2, axis=-1)
-    i, f, o = (once(jax.nn.sigmoid(x[k] + h @ kernel[k])) for k in (0, 1, 3))
-    g = once(jnp.tanh(x[2] + h @ kernel[2]))
+    """h' and c' from c and the products ``x`` = W x and ``hidden`` = U h of each gate; and i, f, g, o and tanh(c')."""
+    i, f, o = (once(jax.nn.sigmoid(x[k] + hidden[k])) for k in (0, 1, 3))
+    g = once(jnp.tanh(x[2] + hidden[2]))
     c = once(f * c + i * g)
     top = once(jnp.tanh(c))
     return jnp.concatenate([o * top, c], axis=-1), (i, f, g, o, top)
@@ -171,7 +198,8 @@ def lstm_recurrence(
 def _lstm_states(start: Array, x: LstmGates, reset: Array, kernel: LstmGates) -> tuple[Array, tuple[Array, ...]]:
     def turn(state: Array, timestep: tuple[LstmGates, Array]) -> tuple[Array, tuple[Array, tuple[Array, ...]]]:
         x_t, reset_t = timestep
-        state, gates = lstm_cell(jnp.where(reset_t, 0.0, state), x_t, kernel)
+        h, c = jnp.split(jnp.where(reset_t, 0.0, state), 2, axis=-1)
+        state, gates = lstm_cell(c, x_t, [h @ k for k in kernel])
         return state, (state, gates)
 
     return jax.lax.scan(turn, start, (x, reset))[1]
@@ -222,18 +250,13 @@ class Lstm(nnx.Module):
     ) -> Float[Array, "T *b S"]:
         """The state after each timestep; ``x`` has its axes ``lead`` = (T, *b) flattened into R."""
 
-        def gates(columns: Array) -> list[Array]:
-            return jnp.split(columns, 4, axis=-1)
-
         assert self.input.bias is not None
-        weights = zip(gates(self.input.kernel[...]), gates(self.input.bias[...]), strict=True)
-        inputs = tuple((product(x, kernel) + bias).reshape(lead[0], -1, self.width) for kernel, bias in weights)
-        kernel = tuple(gates(self.hidden.kernel[...]))
-        reset = jnp.broadcast_to(first.reshape(first.shape + (1,) * (len(lead) - first.ndim)), lead)
-        reset, start = reset.reshape(lead[0], -1, 1), carry.reshape(-1, 2 * self.width)
-        if lead[0] == 1:  # acting: a scan of one iteration only hides the step from the compiler
-            state = jnp.where(reset[0], 0.0, start)
-            after = lstm_cell(state, tuple(x[0] for x in inputs), kernel)[0]  # type: ignore[arg-type]
+        weights, kernel = (self.input.kernel[...], self.input.bias[...]), self.hidden.kernel[...]
+        reset, start = reset_rows(first, lead), carry.reshape(-1, 2 * self.width)
+        if lead[0] == 1:
+            h, c = jnp.split(jnp.where(reset[0], 0.0, start), 2, axis=-1)
+            after = lstm_cell(c, *products_at_once(x, h, weights, kernel, 4))[0]
         else:
-            after = lstm_recurrence(start, inputs, reset, kernel)  # type: ignore[arg-type]
+            inputs = input_products(x, lead[0], weights, 4)
+            after = lstm_recurrence(start, inputs, reset, gates(kernel, 4))  # type: ignore[arg-type]
         return after.reshape(*lead, 2 * self.width)
