@@ -110,13 +110,13 @@ def stages(env: Environment, algorithm: Algorithm, num_envs: int, length: int, s
 def one_update(
     stages: Stages, seeds: Seeds = ONE
 ) -> Callable[[TrainState], tuple[TrainState, tuple[Metrics, EpisodeStats]]]:
-    """state -> (state after a rollout and an update from it, (metrics, sums over the episodes that ended))."""
+    """state -> (state after a rollout and an update from it, (metrics, sums over this device's ended episodes))."""
     learn = learning(stages.algorithm, stages.feed, seeds)
 
     def update(state: TrainState) -> tuple[TrainState, Any]:
         state, trajectory, stats, keys = seeds.together(stages.collect)(state)
         learner, fed, metrics = learn(state.learner, state.feed, trajectory, keys)
-        return state._replace(learner=learner, feed=fed), (metrics, total(stats))
+        return state._replace(learner=learner, feed=fed), (metrics, stats)
 
     return update
 
@@ -218,7 +218,8 @@ def compile_program(
             state, row = every_seed(state)
             return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), rows, row)
 
-        return jax.lax.fori_loop(0, n, body, (state, rows))
+        state, (metrics, stats) = jax.lax.fori_loop(0, n, body, (state, rows))
+        return state, (metrics, total(stats))  # added up over devices once in a call, which costs each update no wait
 
     # check_vma is off: JAX cannot prove which values are equal on all shards (see equations/reduce.py).
     shard = partial(jax.shard_map, mesh=layout.mesh, check_vma=False)
