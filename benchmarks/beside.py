@@ -32,7 +32,7 @@ are computed again before each minibatch; priorities are off (prio_alpha 0). VMA
 observations. EPyMARL trains on all of whole episodes, so there is one minibatch and rollouts are as long as episodes;
 its actor is computed timestep by timestep, as for a recurrent net, and its rewards are standardised. Logs, evaluations
 and checkpoints are off on both sides, but BenchMARL computes what it would log. XuanCe and PufferLib step environments
-in two processes, EPyMARL in one for each. PyTorch has the number of threads that was faster, one or two.
+in two processes, EPyMARL in one for each. PyTorch has one thread or one for each core, whichever was faster before.
 """
 
 import argparse
@@ -46,7 +46,7 @@ import units
 from alternated import Made, Worker, alternate, answer, differing, spread
 from throughput import run_worker
 
-PPO = {"epochs": 4, "minibatches": 4, "num_agents": 3, "hidden": (64, 64), "activation": "tanh", "threads": 1}
+PPO = {"epochs": 4, "minibatches": 4, "num_agents": 3, "hidden": (64, 64), "activation": "tanh"}
 SMALL = PPO | {"env": "mpe2", "num_envs": 32, "rollout_length": 50}
 WIDE = PPO | {"num_envs": 128, "rollout_length": 128}
 ONCE = {"epochs": 1, "minibatches": 1}
@@ -60,7 +60,7 @@ ROWS = {
     "benchmarl": {"vmas": WIDE | {"env": "vmas"}, "vmas-once": WIDE | ONCE | {"env": "vmas"}},
     "epymarl": {"mpe2": SMALL | {"rollout_length": 25, "minibatches": 1, "activation": "relu"}},
 }
-"""What is compared; ``env`` and ``threads`` are the peer's, all others are Shoal's settings."""
+"""What is compared; ``env`` is the peer's environment, all others are Shoal's settings."""
 EQUAL = (
     "environments", "steps per rollout", "gradient steps per rollout", "epochs", "minibatches", "agents", "activation",
     "inner weights",

@@ -6,6 +6,7 @@ steps is read from PyTorch's optimisers while they work.
 
 # pyright: reportMissingImports=false, reportMissingModuleSource=false
 # These libraries are installed in other environments.
+import os
 import sys
 import threading
 import time
@@ -61,7 +62,6 @@ def make(peer: str, row: dict, seconds: float, checkout: str) -> Made:
     """
     import torch
 
-    torch.set_num_threads(row["threads"])
     optimisers = Optimisers()
     train, found = PEERS[peer](row, checkout)
 
@@ -70,8 +70,16 @@ def make(peer: str, row: dict, seconds: float, checkout: str) -> Made:
         train(count)
         return time.perf_counter() - began
 
-    timed(2)
-    count = max(1, round(seconds / timed(1)))
+    def time_with(threads: int) -> float:
+        torch.set_num_threads(threads)
+        if isinstance(train, Loop):
+            train.threads = threads
+        timed(1)
+        return timed(1)
+
+    timed(1)
+    threads = min((1, os.cpu_count() or 1), key=time_with)
+    count = max(1, round(seconds / time_with(threads)))
     before = optimisers.count()
     timed(count)
     report = {
@@ -83,38 +91,45 @@ def make(peer: str, row: dict, seconds: float, checkout: str) -> Made:
         "layers": optimisers.layers(),
         "activation": row["activation"],
         "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
+        "threads": threads,
         "updates per call": count,
     }
     return report | found, lambda: (timed(count), count * row["num_envs"] * row["rollout_length"])
 
 
-def in_turns(run: Callable[[Callable[[], None]], None]) -> Callable[[int], None]:
+class Loop:
     """A loop that trains to its end, made to stop after every number of updates.
 
     Args:
         run: trains in another thread, and calls its argument after every update.
     """
-    asked, done = threading.Semaphore(0), threading.Semaphore(0)
 
-    def updated() -> None:
-        done.release()
-        asked.acquire()
+    def __init__(self, run: Callable[[Callable[[], None]], None]) -> None:
+        self.threads = 1
+        self.asked, self.done = threading.Semaphore(0), threading.Semaphore(0)
+        self.thread = threading.Thread(target=self._body, args=(run,), daemon=True)
+        self.thread.start()
 
-    def body() -> None:
-        asked.acquire()
-        run(updated)
+    def _wait(self) -> None:
+        import torch
 
-    thread = threading.Thread(target=body, daemon=True)
-    thread.start()
+        self.asked.acquire()
+        torch.set_num_threads(self.threads)  # of this thread
 
-    def train(count: int) -> None:
+    def _updated(self) -> None:
+        self.done.release()
+        self._wait()
+
+    def _body(self, run: Callable[[Callable[[], None]], None]) -> None:
+        self._wait()
+        run(self._updated)
+
+    def __call__(self, count: int) -> None:
+        """Train for so many updates."""
         for _ in range(count):
-            asked.release()
-            while not done.acquire(timeout=1):
-                assert thread.is_alive(), "training has ended"
-
-    return train
+            self.asked.release()
+            while not self.done.acquire(timeout=1):
+                assert self.thread.is_alive(), "training has ended"
 
 
 def use_mpe2() -> Any:
@@ -201,7 +216,6 @@ def pufferlib(row: dict, _: str) -> tuple[Callable[[int], None], dict]:
 def xuance(row: dict, _: str) -> tuple[Callable[[int], None], dict]:
     """XuanCe's MAPPO on mpe2's spread, environments in two processes."""
     use_mpe2()
-    import os
     import tempfile
 
     from xuance.common import get_arguments
@@ -288,7 +302,7 @@ def benchmarl(row: dict, _: str) -> tuple[Callable[[int], None], dict]:
         ).run()
 
     found = {"agents": row["num_agents"], "version": metadata.version("benchmarl"), "vmas": metadata.version("vmas")}
-    return in_turns(run), found
+    return Loop(run), found
 
 
 def epymarl(row: dict, checkout: str) -> tuple[Callable[[int], None], dict]:
@@ -339,7 +353,7 @@ def epymarl(row: dict, checkout: str) -> tuple[Callable[[int], None], dict]:
         REGISTRY["ppo_learner"] = Turns
         program.run_sequential(SimpleNamespace(**config), Logger(logging.getLogger("epymarl")))
 
-    return in_turns(loop), {"agents": row["num_agents"], "version": "cbc38c0"}
+    return Loop(loop), {"agents": row["num_agents"], "version": "cbc38c0"}
 
 
 PEERS = {"pufferlib": pufferlib, "xuance": xuance, "benchmarl": benchmarl, "epymarl": epymarl}
