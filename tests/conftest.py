@@ -39,6 +39,11 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+# Compiled modules are kept beside their sources, also where the environment says otherwise: without them each worker
+# rewrites the assertions of all tests, and each process that a test starts compiles Shoal.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Commands that tests start as processes leave the user's own cache alone.
 os.environ["SHOAL_CACHE"] = "off"
 

@@ -19,23 +19,23 @@ KEY = jax.random.key(0)
 
 
 def at(env: Environment, cell: int, t: int, *action: int) -> tuple[State, Step]:
-    return env.step(KEY, State(jnp.int32(cell), jnp.int32(t)), jnp.array(action, jnp.int32))
+    return jax.jit(env.step)(KEY, State(np.int32(cell), np.int32(t)), np.array(action, np.int32))
 
 
 def payoffs(env: Environment, cell: int = 0) -> np.ndarray:
     """One copy of the reward of every joint action; all copies are checked to be equal."""
     joint = np.array(list(itertools.product(*(range(width) for width in env.spec.action_dims))), np.int32)
-    state = State(jnp.int32(cell), jnp.int32(0))
-    _, step = jax.vmap(env.step, in_axes=(None, None, 0))(KEY, state, jnp.asarray(joint))
-    assert (step.reward == step.reward[:, :1]).all()
-    return np.asarray(step.reward[:, 0]).reshape(env.spec.action_dims)
+    state = State(np.int32(cell), np.int32(0))
+    reward = np.asarray(jax.jit(jax.vmap(env.step, in_axes=(None, None, 0)))(KEY, state, joint)[1].reward)
+    assert (reward == reward[:, :1]).all()
+    return reward[:, 0].reshape(env.spec.action_dims)
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name.startswith("matrix/")])
 def test_specs_and_starts(name: str) -> None:
     env = device_env(name)
     assert env.spec.name == name and env.spec.shared_reward == (name not in RIVALS) and env.spec.score == "mean"
-    _, start = env.reset(KEY)
+    _, start = jax.jit(env.reset)(KEY)
     assert start.legal.all()
     if name != "matrix/loud_agent":  # its state is the coin, which no agent observes
         assert start.state.sum() == 1.0 and (start.obs == start.state).all()
@@ -70,7 +70,7 @@ def test_two_step() -> None:
 def test_two_state_breaks_additive_values() -> None:
     """The best additive fit of the Bellman target at (0, 0) has slope 5/4 in γV: γ > 4/5 diverges."""
     env = device_env("matrix/two_state")
-    start, step = env.reset(KEY)
+    start, step = jax.jit(env.reset)(KEY)
     assert int(start.cell) == 1 and step.state.tolist() == [0.0, 1.0]
     joint = list(itertools.product(range(2), repeat=2))
     followed = [int(at(env, 1, 0, *action)[0].cell) for action in joint]
@@ -119,7 +119,7 @@ def test_loud_agent_pays_for_each_quiet_one_beside_the_coin_s_noise() -> None:
         coins.add(coin := float(start.state[0]))
         assert (start.obs == 1).all()  # nobody observes the coin
         for u in np.ndindex(2, 2, 2):
-            _, end = env.step(KEY, state, jnp.array(u))
+            _, end = jax.jit(env.step)(KEY, state, np.array(u, np.int32))
             assert (end.reward == u[1] + u[2] + 10 * coin * (1 if u[0] else -1)).all()
             assert end.last and (end.discount == 0).all() and np.asarray(end.metrics)[0] == (u[1] + u[2]) / 2
     assert coins == {1.0, -1.0}
@@ -140,7 +140,7 @@ def test_own_game_with_different_numbers_of_actions() -> None:
     env = matrix_game(payoff, horizon=3, name="own/game")
     validate(env)
     np.testing.assert_array_equal(payoffs(env), payoff)
-    _, start = env.reset(KEY)
+    _, start = jax.jit(env.reset)(KEY)
     assert start.legal.sum(1).tolist() == [2, 3, 4]
     assert env.spec.name == "own/game" and env.spec.roles == (0, 1, 2)
 
@@ -184,13 +184,13 @@ def test_bad_payoffs(payoff: object) -> None:
 def test_each_rival_has_its_own_payoff() -> None:
     env = device_env("matrix/rock_paper_scissors")
     assert env.spec.roles == (0, 0) and env.spec.competing == ((0,), (1,)) and env.spec.horizon == 100
-    state, _ = env.reset(KEY)
+    state, _ = jax.jit(env.reset)(KEY)
     for (a, b), won in {(0, 0): 0, (0, 1): -1, (0, 2): 1, (1, 2): -1, (2, 1): 1, (1, 0): 1}.items():
-        _, step = env.step(KEY, state, jnp.array([a, b], jnp.int32))
+        _, step = jax.jit(env.step)(KEY, state, np.array([a, b], np.int32))
         assert step.reward.tolist() == [won, -won] and step.discount.tolist() == [1, 1]
     pennies = device_env("matrix/matching_pennies", horizon=1)
     assert pennies.spec.roles == (0, 1)
-    _, step = pennies.step(KEY, pennies.reset(KEY)[0], jnp.array([1, 1], jnp.int32))
+    _, step = jax.jit(pennies.step)(KEY, pennies.reset(KEY)[0], np.array([1, 1], np.int32))
     assert step.reward.tolist() == [1, -1] and bool(step.last) and step.discount.tolist() == [0, 0]
 
 
@@ -219,9 +219,9 @@ def test_exploitability_is_the_mean_gain_of_best_responses() -> None:
 
 def test_the_metric_is_the_exploitability_of_what_was_played() -> None:
     env = device_env("matrix/rock_paper_scissors", horizon=3)
-    state, _ = env.reset(KEY)
+    state, _ = jax.jit(env.reset)(KEY)
     for joint in ((0, 1), (1, 1), (2, 0)):  # agent 0 plays each once; agent 1 paper twice and rock once
-        state, step = env.step(KEY, state, jnp.array(joint, jnp.int32))
+        state, step = jax.jit(env.step)(KEY, state, np.array(joint, np.int32))
     # Against (1/3, 2/3, 0) rock earns -2/3, paper 1/3, scissors 1/3, and agent 0's own mix 0; agent 1 cannot gain.
     np.testing.assert_allclose(step.metrics, [(1 / 3 - 0 + 0) / 2], atol=1e-6)
     assert bool(step.last)

@@ -43,7 +43,7 @@ def shapes(name: str, spec: EnvSpec = SPEC, seeds: int = 2, scaled: bool = False
 
 def learner(like: Learner, seed: int) -> Learner:
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda x: jnp.asarray(rng.integers(1, 99, x.shape), x.dtype), like)
+    return jax.tree.map(lambda x: jnp.asarray(rng.integers(1, 99, x.shape).astype(x.dtype)), like)
 
 
 def moved(there: Learner, here: Learner) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], Transfer, Learner]:
@@ -53,7 +53,8 @@ def moved(there: Learner, here: Learner) -> tuple[dict[str, np.ndarray], dict[st
     transfer = match_arrays({name: x.shape for name, x in values.items()}, here)
     after = with_arrays_of(new, transfer, values)
     assert jax.tree.structure(after) == jax.tree.structure(new)
-    assert all((x == y).all() for x, y in zip(*map(jax.tree.leaves, (after.optimiser, new.optimiser)), strict=True))
+    for x, y in zip(*map(jax.tree.leaves, (after.optimiser, new.optimiser)), strict=True):
+        np.testing.assert_array_equal(x, y)
     fresh = {name: np.asarray(x) for name, x in arrays_by_name(new).items()}
     found = {name: np.asarray(x) for name, x in arrays_by_name(after).items()}
     untouched = {name for name in found if (found[name] == fresh[name]).all()}

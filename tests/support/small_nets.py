@@ -19,11 +19,11 @@ def noise(net, seed=0):
     """Parameters with nothing special about them, biases and scales included."""
     rng = np.random.default_rng(seed)
     shapes = jax.eval_shape(net.init, jax.random.key(0))
-    return jax.tree.map(lambda x: jnp.array(rng.normal(size=x.shape) / 2, jnp.float32), shapes)
+    return jax.tree.map(lambda x: jnp.asarray((rng.normal(size=x.shape) / 2).astype(np.float32)), shapes)
 
 
 def random(*shape, seed=1):
-    return jnp.array(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
 
 
 def stack(*trees):

@@ -54,7 +54,7 @@ def make_step(rng: np.random.Generator, spec: EnvSpec, batch: tuple[int, ...], d
     n, width = spec.num_agents, spec.action.width
 
     def normal(*shape: int) -> jax.Array:
-        return jnp.array(rng.normal(size=(*batch, *shape)), jnp.float32)
+        return jnp.asarray(rng.normal(size=(*batch, *shape)).astype(np.float32))
 
     if isinstance(spec.action, Discrete):
         legal = rng.random((*batch, n, width)) > 0.3
@@ -67,7 +67,7 @@ def make_step(rng: np.random.Generator, spec: EnvSpec, batch: tuple[int, ...], d
         legal=jnp.array(legal),
         alive=jnp.array(rng.random((*batch, n)) >= dead),
         reward=normal(n),
-        discount=jnp.array(rng.random((*batch, n)) > 0.2, jnp.float32),
+        discount=jnp.asarray((rng.random((*batch, n)) > 0.2).astype(np.float32)),
         first=jnp.array(rng.random(batch) > 0.7),
         last=jnp.array(rng.random(batch) > 0.7),
     )
@@ -90,20 +90,21 @@ def make_trajectory(
         low, high = spec.action.low, spec.action.high
         action = np.where(step.legal, rng.uniform(low, high, step.legal.shape), 0).astype(np.float32)
         log_prob = -2.5 + 0.4 * rng.normal(size=action.shape[:-1])
-    outcome = make_step(rng, spec, batch, dead)._replace(first=jnp.zeros(batch, bool))
+    outcome = make_step(rng, spec, batch, dead)._replace(first=jnp.asarray(np.zeros(batch, bool)))
     # An episode starts where the one before it ended.
-    first = jnp.concatenate([step.first[:1], outcome.last[:-1]])
-    extras = {"log_prob": jnp.array(log_prob, jnp.float32)}
-    return Trajectory(step._replace(first=first), jnp.array(action), extras, going_on(step, outcome), carry)
+    first = np.concatenate([np.asarray(step.first)[:1], np.asarray(outcome.last)[:-1]])
+    extras = {"log_prob": jnp.asarray(log_prob.astype(np.float32))}
+    step = step._replace(first=jnp.asarray(first))
+    return Trajectory(step, jnp.asarray(action), extras, going_on(step, outcome), carry)
 
 
 def going_on(step: Step, outcome: Step) -> Step:
     """The outcomes, with the next step's observations where the episode goes on."""
 
     def follow(name: str) -> jax.Array:
-        after, own = getattr(step, name), getattr(outcome, name)
-        last = outcome.last.reshape(*outcome.last.shape, *(1,) * (own.ndim - 2))
-        return jnp.concatenate([jnp.where(last[:-1], own[:-1], after[1:]), own[-1:]])
+        after, own = np.asarray(getattr(step, name)), np.asarray(getattr(outcome, name))
+        last = np.asarray(outcome.last).reshape(*outcome.last.shape, *(1,) * (own.ndim - 2))
+        return jnp.asarray(np.concatenate([np.where(last[:-1], own[:-1], after[1:]), own[-1:]]))
 
     return outcome._replace(**{name: follow(name) for name in ("obs", "state", "legal", "alive")})
 
@@ -202,7 +203,8 @@ def assert_trees_equal(got: Any, expected: Any) -> None:
 
 def distance(a: Any, b: Any) -> float:
     """The largest difference between two trees of one structure."""
-    return max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y in pairs)
 
 
 def critic_advantage(spec: EnvSpec, c: Any, nets: Any, learner: Learner, traj: Trajectory) -> jax.Array:

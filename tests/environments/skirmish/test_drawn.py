@@ -15,7 +15,8 @@ COUNT = 4000
 def starts(task: str):
     battle = drawn.battle_named(task)
     assert battle is not None
-    return jax.tree.map(np.asarray, drawn.start_of(battle)(jax.random.key(0), COUNT))
+    start = jax.jit(drawn.start_of(battle), static_argnums=1)
+    return jax.tree.map(np.asarray, start(jax.random.key(0), COUNT))
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,18 @@ def chosen(
     battle = replace(battle_on(MAPS[task]), commanded=side is not None)
     kinds = np.array([battle.types.index(unit) for unit in battle.units or ()])[None]
     at = np.array(places)
-    s = begun(battle, jnp.asarray(at[None, :, 0]), jnp.asarray(at[None, :, 1]), jnp.asarray(kinds), jnp.zeros((1, 2)))
-    s = s._replace(**{name: jnp.asarray(values)[None] for name, values in changes.items()})
-    stats, s = battle.stats(s.kind.T), _last(s)
-    legal = jnp.moveaxis(observe.legal(battle, stats, side or 0, s), -1, 0)
-    state = jnp.moveaxis(observe.state(battle, stats, s), -1, 0)
-    step = Step(state, state, legal, legal[..., 0], state, state, state, state)
-    return np.asarray(scripts.chosen(battle, script, step, jax.random.key(0), (side or 0,)))[0]
+
+    @jax.jit
+    def play(changes: dict[str, Any]) -> Any:
+        s = begun(battle, jnp.asarray(at[None, :, 0]), jnp.asarray(at[None, :, 1]), jnp.asarray(kinds), jnp.zeros((1, 2)))
+        s = s._replace(**{name: jnp.asarray(values)[None] for name, values in changes.items()})
+        stats, s = battle.stats(s.kind.T), _last(s)
+        legal = jnp.moveaxis(observe.legal(battle, stats, side or 0, s), -1, 0)
+        state = jnp.moveaxis(observe.state(battle, stats, s), -1, 0)
+        step = Step(state, state, legal, legal[..., 0], state, state, state, state)
+        return scripts.chosen(battle, script, step, jax.random.key(0), (side or 0,))
+
+    return np.asarray(play(changes))[0]
 
 
 NEAR = [(10.0, 16.0), (10.0, 17.0), (10.0, 18.0), (15.0, 16.0), (14.0, 17.0), (15.5, 18.0)]
