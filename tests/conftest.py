@@ -25,10 +25,12 @@ import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
+from support import lowering  # noqa: E402
 from support.selection import fitting  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_traceback_in_locations_limit", 0)  # recording source lines took 8 % of the time
+lowering.install()
 
 # Compiled programs are kept on disk for this session and its subprocesses, which are given the folder. A folder named
 # by JAX_COMPILATION_CACHE_DIR is kept between sessions, which makes repeated runs of the same tests much faster.

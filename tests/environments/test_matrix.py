@@ -19,13 +19,13 @@ KEY = jax.random.key(0)
 
 
 def at(env: Environment, cell: int, t: int, *action: int) -> tuple[State, Step]:
-    return jax.jit(env.step)(KEY, State(np.int32(cell), np.int32(t)), np.array(action, np.int32))
+    return jax.jit(env.step)(KEY, State(*np.array([cell, t], np.int32)), np.array(action, np.int32))
 
 
 def payoffs(env: Environment, cell: int = 0) -> np.ndarray:
     """One copy of the reward of every joint action; all copies are checked to be equal."""
     joint = np.array(list(itertools.product(*(range(width) for width in env.spec.action_dims))), np.int32)
-    state = State(np.int32(cell), np.int32(0))
+    state = State(*np.array([cell, 0], np.int32))
     reward = np.asarray(jax.jit(jax.vmap(env.step, in_axes=(None, None, 0)))(KEY, state, joint)[1].reward)
     assert (reward == reward[:, :1]).all()
     return reward[:, 0].reshape(env.spec.action_dims)

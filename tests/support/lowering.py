@@ -7,6 +7,7 @@ has it; contexts are renewed, since types and constants of all programs stay in 
 import threading
 
 from jax._src.interpreters import mlir
+from jaxlib.mlir import ir
 
 PROGRAMS = 200
 """Number of programs after which a thread takes another context."""
@@ -34,6 +35,6 @@ def install() -> None:
 def _inside_another() -> bool:
     """Whether this thread lowers a program already: in the same context this one would become a part of it."""
     try:
-        return mlir.ir.Context.current is not None
+        return ir.Context.current is not None
     except ValueError:
         return False

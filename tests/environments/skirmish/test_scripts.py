@@ -34,7 +34,9 @@ def chosen(
 
     @jax.jit
     def play(changes: dict[str, Any]) -> Any:
-        s = begun(battle, jnp.asarray(at[None, :, 0]), jnp.asarray(at[None, :, 1]), jnp.asarray(kinds), jnp.zeros((1, 2)))
+        s = begun(
+            battle, jnp.asarray(at[None, :, 0]), jnp.asarray(at[None, :, 1]), jnp.asarray(kinds), jnp.zeros((1, 2))
+        )
         s = s._replace(**{name: jnp.asarray(values)[None] for name, values in changes.items()})
         stats, s = battle.stats(s.kind.T), _last(s)
         legal = jnp.moveaxis(observe.legal(battle, stats, side or 0, s), -1, 0)
