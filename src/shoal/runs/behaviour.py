@@ -46,14 +46,14 @@ ENVIRONMENTS: dict[str, int] = {
     "matrix/": 1,
     "mpe/": 1,
     "pettingzoo:": 1,
-    "rware/": 1,
+    "rware/": 2,
     "skirmish/": 2,
     "smac/": 1,
 }
 """By the beginning of the environment's name, its family. Version 2 of skirmish changed its crowds, enemies
 that look for targets at every tick, the weapons (those of the maps' own game data), collision radii and the spine
 crawler's regeneration, a medivac's acceleration and a baneling's damage. Version 2 of hanabi deals other cards for a
-seed, on the device."""
+seed, on the device. Version 2 of rware has the rules of the package on the device, where it had Jumanji's."""
 
 OPTIONS: dict[str, int] = {
     "normalise_inputs": 2,

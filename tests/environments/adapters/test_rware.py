@@ -1,4 +1,4 @@
-"""``rware/…``: both backends against the libraries they wrap, step by step; ends told from time limits."""
+"""``rware/…``: the backends that wrap a library against it, step by step; ends told from time limits."""
 
 import dataclasses
 import sys
@@ -24,7 +24,7 @@ HORIZON = 12
 @pytest.fixture(scope="module")
 def device() -> Environment:
     pytest.importorskip("jumanji")
-    env = device_env(f"rware/{CROWDED}", horizon=HORIZON)
+    env = device_env(f"rware/{CROWDED}", backend="jumanji", horizon=HORIZON)
     assert isinstance(env, Environment)
     return dataclasses.replace(env, reset=jax.jit(env.reset), step=jax.jit(env.step))
 
@@ -80,7 +80,7 @@ def test_a_delivery_is_worth_one_to_everyone_on_the_device(device: Environment):
 
 def test_the_device_backend_keeps_its_promises(device: Environment):
     registry.validate(device)
-    large = device_env("rware/rware-small-4ag-hard-v2")
+    large = device_env("rware/rware-small-4ag-hard-v2", backend="jumanji")
     registry.validate(large)
     assert large.spec.name == "rware/small-4ag-hard" and large.spec.horizon == 500
     assert large.spec.shared_reward and large.spec.score == "mean"
@@ -150,9 +150,10 @@ def test_individual_rewards_on_the_host():
 
 
 def test_names_say_what_is_played():
-    assert rware.parse_rware_task("tiny-2ag") == ("tiny-2ag", 1, 3, 2, 2)
-    assert rware.parse_rware_task("rware-medium-5ag-hard-v2") == ("medium-5ag-hard", 2, 5, 5, 2)
-    assert rware.parse_rware_task("large-4ag-easy") == ("large-4ag-easy", 3, 5, 4, 8)
+    assert rware.parse_rware_task("tiny-2ag") == ("tiny-2ag", 1, 3, 2, 2, 0)
+    assert rware.parse_rware_task("rware-2color-tiny-4ag-v1") == ("2color-tiny-4ag", 1, 3, 4, 4, 2)
+    assert rware.parse_rware_task("rware-medium-5ag-hard-v2") == ("medium-5ag-hard", 2, 5, 5, 2, 0)
+    assert rware.parse_rware_task("large-4ag-easy") == ("large-4ag-easy", 3, 5, 4, 8, 0)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,10 @@ def test_names_say_what_is_played():
         ("tiny-1ag-hard", {}, "from 1 to 31 requested shelves"),
         ("tiny-19ag-easy", {}, "from 1 to 31 requested shelves"),
         ("tiny-2ag", {"horizon": 0}, "horizon must be"),
-        ("tiny-2ag", {"reward": "individual"}, "set backend='host'"),
+        ("tiny-2ag", {"reward": "individual", "backend": "jumanji"}, "set backend='device' or backend='host'"),
+        ("5color-tiny-4ag", {}, "needs 1 to 4 colours"),
+        ("2color-tiny-4ag", {"backend": "jumanji"}, "only backend='device' has"),
+        ("2color-tiny-4ag", {"backend": "host"}, "only backend='device' has"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(task, options, said):
@@ -171,7 +175,7 @@ def test_a_wrong_request_is_one_sentence(task, options, said):
         registry.make(f"rware/{task}", **options)
 
 
-@pytest.mark.parametrize(("backend", "library"), [("device", "jumanji"), ("host", "rware")])
+@pytest.mark.parametrize(("backend", "library"), [("jumanji", "jumanji"), ("host", "rware")])
 def test_a_missing_library_names_its_extra(monkeypatch, backend, library):
     for module in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.setitem(sys.modules, module, None)

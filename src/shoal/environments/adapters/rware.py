@@ -1,7 +1,8 @@
-"""``rware/…``: the multi-robot warehouse, on the device through Jumanji or on the host through rware.
+"""``rware/…``: the multi-robot warehouse, on the device, or through Jumanji, or on the host through rware.
 
 The tasks of Papoudakis et al. 2021, "Benchmarking Multi-Agent Deep Reinforcement Learning Algorithms in Cooperative
-Tasks". JAX is imported only for the device.
+Tasks", and those with colours of Christianos et al. 2021, "Scaling Multi-Agent Reinforcement Learning with Selective
+Parameter Sharing". JAX is imported only for the device.
 """
 
 import functools
@@ -25,7 +26,10 @@ HEIGHT = 8
 """Height of a block in shelves."""
 REQUESTS = {"-easy": 2.0, "": 1.0, "-hard": 0.5}
 """Shelves requested at any time, per robot."""
-_NAME = re.compile(r"(?:rware-)?((tiny|small|medium|large)-(\d{1,4})ag(-easy|-hard|))(?:-v\d+)?", re.ASCII)
+MAX_COLOURS = 4
+_NAME = re.compile(
+    r"(?:rware-)?((?:(\d)color-)?(tiny|small|medium|large)-(\d{1,4})ag(-easy|-hard|))(?:-v\d+)?", re.ASCII
+)
 
 
 class Task(NamedTuple):
@@ -36,12 +40,13 @@ class Task(NamedTuple):
     columns: int
     robots: int
     requests: int
+    colours: int = 0
 
 
 def make(
     task: str,
     *,
-    backend: Literal["device", "host"] = "device",
+    backend: Literal["device", "jumanji", "host"] = "device",
     horizon: int = 500,
     reward: Literal["team", "individual"] = "team",
 ) -> "Environment | HostEnvironment":
@@ -54,32 +59,44 @@ def make(
     Actions are none, forward, left, right and load or unload. An observation holds the robot's own position, load and
     direction, and robots and shelves in the 3 x 3 cells around it. The state is the concatenation of all observations.
 
-    The backends are two implementations of nearly the same rules. In rware robots block each other's way, every action
-    is legal, and only the time limit ends an episode. In Jumanji an episode terminates when two robots collide (also
-    when one enters a cell that another leaves in the same step but later in the order of robots); a loaded robot may
-    not move into a shelf; and there is only a team reward.
+    ``rware/2color-tiny-4ag`` has robots and shelves of two colours (1 to 4): half of the robots have each, a delivery
+    counts only if robot and shelf have the same, and robots of different colours have the numbers of their observations
+    and their actions in different orders. Colours are roles. Published results with colours have individual rewards.
+
+    The backends ``device`` and ``host`` have the same rules: robots block each other's way, every action is legal, and
+    only the time limit ends an episode. In Jumanji an episode terminates when two robots collide (also when one enters
+    a cell that another leaves in the same step but later in the order of robots); a loaded robot may not move into a
+    shelf; and there is only a team reward.
 
     Args:
         task: the name without ``rware/``; ``rware-…-v2`` is understood as well.
-        backend: ``device`` plays Jumanji's implementation inside the compiled program, ``host`` rware's in worker
-            processes.
+        backend: ``device`` is Shoal's own implementation inside the compiled program
+            (:mod:`shoal.environments.grid.warehouse`), ``jumanji`` plays Jumanji's there, and ``host`` rware's in
+            worker processes.
         horizon: steps after which an episode is cut off.
-        reward: ``team`` gives all robots the sum of their rewards, ``individual`` each robot its own (host only).
+        reward: ``team`` gives all robots the sum of their rewards, ``individual`` each robot its own (not in Jumanji).
 
     Raises:
         InputError: the name or an option is invalid, or the library is not installed.
     """
     parsed = parse_rware_task(task)
-    on_host = check_choice("backend", backend, ("device", "host")) == "host"
+    chosen = check_choice("backend", backend, ("device", "jumanji", "host"))
     shared = check_choice("reward", reward, ("team", "individual")) == "team"
     check_steps("horizon", horizon)
-    if on_host:
+    if chosen == "device":
+        from shoal.environments.grid import warehouse
+
+        spec = warehouse.warehouse_spec(f"rware/{parsed.name}", parsed.robots, parsed.colours, horizon, shared)
+        return warehouse.warehouse(spec, parsed.rows, parsed.columns, HEIGHT, parsed.requests, parsed.colours)
+    if parsed.colours:
+        raise InputError(f"rware/{parsed.name} has colours, which only backend='device' has.")
+    if chosen == "host":
         maker = functools.partial(Warehouse, task, horizon, shared)
         built = maker()
         return HostEnvironment(built.spec, maker)
     if not shared:
-        raise InputError("rware/… has individual rewards only on the host; set backend='host'.")
-    return _device(parsed, horizon)
+        raise InputError("rware/… has no individual rewards in Jumanji; set backend='device' or backend='host'.")
+    return _jumanji(parsed, horizon)
 
 
 def parse_rware_task(task: str) -> Task:
@@ -91,17 +108,19 @@ def parse_rware_task(task: str) -> Task:
     match = _NAME.fullmatch(task)
     if match is None:
         raise InputError(f"There is no warehouse task {task!r}; names look like tiny-2ag or small-4ag-hard.")
-    name, size, robots, difficulty = match.groups()
+    name, colours, size, robots, difficulty = match.groups()
     rows, columns = SIZES[size]
     requests = int(int(robots) * REQUESTS[difficulty])
     shelves = 2 * HEIGHT * rows * columns - 2 * HEIGHT  # the block before the goals is left out
     if not 1 <= int(robots) <= 19 or not 1 <= requests < shelves:
         raise InputError(f"rware/{name} needs 1 to 19 robots, and from 1 to {shelves - 1} requested shelves.")
-    return Task(name, rows, columns, int(robots), requests)
+    if colours is not None and not 1 <= int(colours) <= MAX_COLOURS:
+        raise InputError(f"rware/{name} needs 1 to {MAX_COLOURS} colours.")
+    return Task(name, rows, columns, int(robots), requests, int(colours or 0))
 
 
 def rware_spec(task: Task, horizon: int, shared: bool, width: int) -> EnvSpec:
-    """The description that both backends share; ``width`` is that of an observation."""
+    """The description that Jumanji's and rware's warehouses share; ``width`` is that of an observation."""
     n = task.robots
     return equal_agents(
         f"rware/{task.name}",
@@ -117,13 +136,13 @@ def rware_spec(task: Task, horizon: int, shared: bool, width: int) -> EnvSpec:
     )
 
 
-def _device(task: Task, horizon: int) -> "Environment":
+def _jumanji(task: Task, horizon: int) -> "Environment":
     try:
         from jumanji.environments.routing.robot_warehouse.env import RobotWarehouse
         from jumanji.environments.routing.robot_warehouse.generator import RandomGenerator
         from jumanji.environments.routing.robot_warehouse.viewer import RobotWarehouseViewer
     except ImportError as error:
-        raise InputError(lacking(f"rware/{task.name} on the device", "jumanji", error, install("rware"))) from error
+        raise InputError(lacking(f"rware/{task.name} in Jumanji", "jumanji", error, install("rware"))) from error
     from shoal.environments.adapters import jumanji
 
     generator = RandomGenerator(
