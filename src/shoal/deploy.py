@@ -66,7 +66,8 @@ class AgentPolicy:
         if not turn:
             mask = np.arange(team.spec.action_dims[i]) == 0
         rows: list[np.ndarray | None] = [None] * n
-        masks: list[np.ndarray | None] = [None] * n
+        # Others may not have a choice where agents take turns.
+        masks = [np.arange(dim) == 0 if team.spec.turns else None for dim in team.spec.action_dims]
         rows[i], masks[i] = row, mask
         chosen = team._choose(rows, masks, None, None)[i]
         if converter is not None:

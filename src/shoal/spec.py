@@ -103,6 +103,9 @@ class EnvSpec:
     separately (``separate_sides``)."""
     scored: tuple[int, ...] | None = None
     """The agents whose returns make the score, where frozen policies play all others; None: all."""
+    turns: bool = False
+    """Whether agents take turns: at every timestep at most one agent has more than one legal action. Feed-forward
+    policies with shared parameters are then computed for that agent alone (:func:`shoal.networks.sharing.in_turns`)."""
 
     def scores(self, returns: Any) -> Any:
         """Scores [*b] from agents' returns [*b, N]."""

@@ -60,6 +60,7 @@ from shoal.models.utilities import (
     make_utilities,
     mixer_input,
     next_utilities,
+    utilities_in_turns,
 )
 from shoal.networks.hyper import hypernetwork, sum_of_row, team_output
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
@@ -190,6 +191,7 @@ def make_q_learning(
     check_q(spec, config)
     c, index = config, policy_of(spec, config.sharing)
     net, q = make_utilities(spec, c.network, index, c.agent_id)
+    acting = utilities_in_turns(spec, c.network, index, c.agent_id)
     steps, frozen = scale.num_updates * c.gradient_steps, frozen_parameters(c, net.init, mixer.init)
     adam = optimiser(c.learning_rate, c.lr_final, [steps] * (max(index) + 1), c.max_grad_norm, c.adam_eps, frozen.actor)
     mixer_adam = optimiser(c.learning_rate, c.lr_final, [steps], c.max_grad_norm, c.adam_eps, frozen.critic)
@@ -285,7 +287,7 @@ def make_q_learning(
         return learner, jax.tree.map(jnp.mean, metrics) | {"epsilon": explored}
 
     return Algorithm(
-        init, lambda num_envs: net.initial_carry((num_envs,)), explore(q), update,
+        init, lambda num_envs: net.initial_carry((num_envs,)), explore(acting), update,
         replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs),
         inspect=make_inspect_utilities(q, mixed, c.reward_norm), **learned_from(spec, mixer.team),
     )  # fmt: skip
@@ -300,15 +302,16 @@ def make_policy(
         InputError: actions are continuous, or an option is out of its range.
     """
     check_q(spec, config)
-    c = config
-    net, q = make_utilities(spec, c.network, policy_of(spec, c.sharing), c.agent_id)
+    c, index = config, policy_of(spec, config.sharing)
+    net, q = make_utilities(spec, c.network, index, c.agent_id)
+    acting = utilities_in_turns(spec, c.network, index, c.agent_id)
 
     def init_policy(key: PRNGKeyArray) -> Policy:
         theta = net.init(jax.random.split(key)[0])
         return Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.epsilon))
 
     return acting_only(
-        init_policy, lambda num_envs: net.initial_carry((num_envs,)), explore(q),
+        init_policy, lambda num_envs: net.initial_carry((num_envs,)), explore(acting),
         inspect=make_inspect_utilities(q, None, c.reward_norm), **learned_from(spec, team),
     )  # fmt: skip
 

@@ -76,6 +76,14 @@ def choices(played: Played) -> Iterator[Finding]:
             f"{spec.agents[i]} has {spec.action_dims[i]} {what}s by spec.action_dims, but {what} {a} is "
             f"marked legal {when(episode, t)}{_more(count)}.",
         )
+    chosen = _first(played, lambda episode: (episode.timesteps.legal.sum(-1) > 1).sum(-1) > 1) if spec.turns else None
+    if chosen:
+        episode, (t,), count = chosen
+        yield Finding(
+            "error",
+            "turns",
+            f"several agents have a choice {when(episode, t)}; with spec.turns at most one may{_more(count)}.",
+        )
     if isinstance(spec.action, Box):
         for episode in played.episodes:
             closed = np.argwhere(~episode.timesteps.legal & own & episode.timesteps.alive[..., None])

@@ -100,7 +100,7 @@ def hidden_mask(spec: EnvSpec) -> Change:
         xp = allowed.__array_namespace__()
         return xp.where(allowed, action, legal.argmax(-1)).astype(action.dtype)
 
-    return Change(spec, show, lambda legal, step, action: show(step), execute)
+    return Change(replace(spec, turns=False), show, lambda legal, step, action: show(step), execute)
 
 
 def shared_reward(spec: EnvSpec) -> Change:

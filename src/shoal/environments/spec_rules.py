@@ -12,7 +12,7 @@ from typing import Any
 from shoal.environments.interface import dim_of, parsed
 from shoal.errors import InputError, shortened
 from shoal.options.convert import alternatives
-from shoal.spec import Box, EnvSpec, Part
+from shoal.spec import Box, Discrete, EnvSpec, Part
 
 COLUMNS = ("step", "update", "seconds", "steps_per_second", "return", "episode_length")
 """Columns of every run's log, which are not allowed as names of metrics."""
@@ -67,6 +67,8 @@ def check_spec(spec: EnvSpec) -> None:
             )
     if spec.scored is not None and (not spec.scored or not set(spec.scored) <= set(range(spec.num_agents))):
         raise InputError(f"{spec.name}: spec.scored must be None or name some of the agents, not {spec.scored}.")
+    if not isinstance(spec.turns, bool) or (spec.turns and not isinstance(spec.action, Discrete)):
+        raise InputError(f"{spec.name}: spec.turns must be False, or with discrete actions True, not {spec.turns}.")
     for name in spec.metrics:
         if _METRIC.fullmatch(name) is None:
             raise InputError(

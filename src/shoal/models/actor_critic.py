@@ -27,7 +27,7 @@ from shoal.learning.sgd import over_time
 from shoal.networks.body import Body, build_body
 from shoal.networks.inputs import CriticInput, Inputs, actor_input, critic_input, init_inputs, normalised
 from shoal.networks.net import last_carry
-from shoal.networks.sharing import for_team, per_agent, policy_of
+from shoal.networks.sharing import for_team, in_turns, per_agent, policy_of
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Learner, Metrics, PyTree, Step, Trajectory
 
 
@@ -104,12 +104,12 @@ def make_actor(
     to_distribution = make_distribution(spec, squash)
     gaussian = log_std if isinstance(spec.action, Box) else None
     one = build_body(body, source.layout, spec.action.width, output_gain=output_gain, log_std=gaussian)
-    net = per_agent(one, index)
+    net, output = per_agent(one, index), in_turns(spec, one, index)
 
     def distribution(
         params: PyTree, carry: PyTree, step: Step, epsilon: Array | None = None
     ) -> tuple[PyTree, Distribution]:
-        carry, x = net.apply(params, carry, source.features(step), step.first)
+        carry, x = output(params, carry, source.features(step), step)
         return carry, mixed_with_uniform(to_distribution(x, step.legal), epsilon)
 
     def alone(params: PyTree, carry: PyTree, x: Array, legal: Array, first: Array) -> Distribution:
@@ -117,7 +117,7 @@ def make_actor(
 
     def decide(policy: Policy, carry: PyTree, step: Step) -> tuple[PyTree, Distribution]:
         seen = jax.tree.map(lambda leaf: leaf[None], normalised(policy.inputs, step))
-        carry, x = net.apply(policy.actor, carry, source.features(seen), seen.first)
+        carry, x = output(policy.actor, carry, source.features(seen), seen)
         return carry, mixed_with_uniform(to_distribution(x[0], step.legal), policy.epsilon)
 
     def act(

@@ -13,7 +13,7 @@ from shoal.errors import InputError, unknown
 from shoal.networks.body import Body, build_body
 from shoal.networks.inputs import Input, actor_input, critic_input, normalised
 from shoal.networks.net import Net, last_carry, of_outcomes
-from shoal.networks.sharing import per_agent
+from shoal.networks.sharing import in_turns, per_agent
 from shoal.types import EnvSpec, Learner, PyTree, Step, Trajectory
 
 Utilities = Callable[[PyTree, PyTree, Step], tuple[PyTree, Float[Array, "T E N A"]]]
@@ -61,6 +61,16 @@ def make_utilities(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: 
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
     net = per_agent(build_body(body, source.layout, spec.action.width, output_gain=0.01), index)
     return net, lambda params, carry, step: net.apply(params, carry, source.features(step), step.first)
+
+
+def utilities_in_turns(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool) -> Utilities:
+    """Those of :func:`make_utilities` for acting: where agents take turns, only of the agent that has a choice.
+
+    Training needs those of all agents: a mixer adds them, and targets bootstrap from them.
+    """
+    source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
+    output = in_turns(spec, build_body(body, source.layout, spec.action.width, output_gain=0.01), index)
+    return lambda params, carry, step: output(params, carry, source.features(step), step)
 
 
 def make_inspect_utilities(

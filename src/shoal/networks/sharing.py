@@ -1,5 +1,6 @@
 """Parameter sharing as an index vector: ``policy_of[i]`` is the index of agent i's parameters."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -8,7 +9,7 @@ from jaxtyping import Array
 
 from shoal.errors import InputError
 from shoal.networks.net import Net
-from shoal.types import EnvSpec, PyTree
+from shoal.types import EnvSpec, PyTree, Step
 
 Sharing = Literal["shared", "role", "independent"]
 
@@ -57,6 +58,25 @@ def per_agent(net: Net, index: tuple[int, ...]) -> Net:
         return jax.vmap(net.apply, in_axes=(0, -2, -2, None), out_axes=-2)(params, carry, x, first)
 
     return Net(init, apply, lambda batch: net.initial_carry((*batch, num_agents)))
+
+
+def in_turns(spec: EnvSpec, net: Net, index: tuple[int, ...]) -> Callable[..., tuple[PyTree, Array]]:
+    """The function of :func:`per_agent` as (parameters, carry, x [T, *b, N, F], step) -> (carry, output), but where
+    agents take turns only for the agent that has a choice; the others' output is 0.
+
+    Their only legal action has probability 1 whatever the output is, and no gradient. Recurrent nets read the
+    observations of all agents, and agents with parameters of their own are computed at once: there nothing is left out.
+    """
+    team, num_agents = per_agent(net, index), len(index)
+    if not spec.turns or max(index) > 0 or jax.tree.leaves(jax.eval_shape(lambda: net.initial_carry((1,)))):
+        return lambda params, carry, x, step: team.apply(params, carry, x, step.first)
+
+    def apply(params: PyTree, carry: PyTree, x: Array, step: Step) -> tuple[PyTree, Array]:
+        chooses = step.legal.sum(-1).argmax(-1)[..., None]
+        carry, y = team.apply(params, carry, jnp.take_along_axis(x, chooses[..., None], axis=-2), step.first)
+        return carry, jnp.where((chooses == jnp.arange(num_agents))[..., None], y, 0.0)
+
+    return apply
 
 
 def for_team(net: Net) -> Net:

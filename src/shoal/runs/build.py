@@ -6,6 +6,7 @@ is the part of it that suffices to act.
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -351,10 +352,15 @@ def with_critic(
 
 
 def _acting_by(settings: Settings) -> MakeOne:
-    """``make_policy`` of an algorithm's module, or the whole algorithm where a module of the user's own has none."""
+    """``make_policy`` of an algorithm's module, or the whole algorithm where a module of the user's own has none.
+
+    Policies are computed for all agents, also where they take turns: who deploys them may not say which actions of
+    others are legal.
+    """
     whole = _whole_by(settings)
 
     def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
+        spec = replace(spec, turns=False)
         return module.make_policy(spec, config) if hasattr(module, "make_policy") else whole(module, spec, config)
 
     return one

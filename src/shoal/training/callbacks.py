@@ -172,6 +172,8 @@ class Context:
     def policies(self, seed: int | None = None, *, greedy: bool = True) -> Policies:
         """A copy of the current policies of one of the run's seeds (None: the first), as :func:`shoal.load` gives.
 
+        Where agents take turns, ``act`` needs the masks of legal actions, which say whose turn it is.
+
         Raises:
             InputError: the run has no such seed, or see :attr:`learner`.
         """

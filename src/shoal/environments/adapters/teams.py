@@ -172,7 +172,7 @@ class Team:
         size = None if state is None else state.size
         spec = spaces.spec_of_spaces(name, self.agents, seen, acts, (action, dims), size, horizon, metrics)
         described = interface("turns" if turns else "parallel", [x.space for x in seen], self._acts)
-        self.spec: EnvSpec = replace(spec, interface=described)
+        self.spec: EnvSpec = replace(spec, interface=described, turns=turns and self.indices)
         self.observation_bounds = spaces.bounds(seen, spec)
         """See :func:`shoal.environments.adapters.spaces.bounds`."""
         self._reads = [observation.reader(spec.packed) for observation in seen]

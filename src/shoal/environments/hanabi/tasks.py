@@ -177,6 +177,7 @@ def hanabi_spec(task: str, rules: Game) -> EnvSpec:
         score="mean",
         metrics=("perfect",),
         novel=_relative(rules),
+        turns=True,
     )
 
 
