@@ -180,6 +180,29 @@ def test_individual_rewards_on_the_host():
     np.testing.assert_allclose(rewards["individual"], [1 / 3, 2 / 3], atol=1e-6)
 
 
+# --- levels ----------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["device", "host"])
+def test_players_have_their_levels_in_every_episode(backend: str):
+    pytest.importorskip("jumanji" if backend == "device" else "lbforaging")
+    make = device_env if backend == "device" else host_env
+    env = make("lbf/8x8-4p-2f", backend=backend, levels=(3, 1, 2, 1))
+    assert env.spec.roles == (2, 0, 1, 0)
+    own, seen = 3 * 2 + 2, []  # the place of one's own level behind two foods
+    if isinstance(env, HostEnvironment):
+        game, out = env.make(), blank(env.spec)
+        for seed in range(6):
+            game.reset(seed, out)
+            seen.append(out.obs.copy())
+    else:
+        seen = list(np.asarray(jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 6))[1].obs))
+    assert all(obs[:, own].tolist() == [3, 1, 2, 1] for obs in seen)
+    foods = np.array([obs[0, [2, 5]] for obs in seen])
+    assert foods.max() <= 1 + 1 + 2  # at most the three weakest players together
+    assert len({tuple(row) for row in foods.tolist()}) > 1
+
+
 # --- what is asked ----------------------------------------
 
 
@@ -198,6 +221,8 @@ def test_names_say_what_is_played():
         ("9s-8x8-2p-2f", {}, "a sight of 1 to 8"),
         ("5x5-4p-1f", {}, "no room for 4 players"),
         (SMALL, {"horizon": 0}, "horizon must be"),
+        (SMALL, {"levels": (1, 2, 3)}, "one number for each of 2 players, not 3"),
+        (SMALL, {"levels": (0, 2)}, "each of levels must be an integer of at least 1"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(task, options, said):

@@ -6,11 +6,12 @@ Reinforcement Learning Algorithms in Cooperative Tasks". JAX is imported only fo
 
 import functools
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from shoal.environments.options import check_choice, check_steps
+from shoal.environments.options import check_choice, check_count, check_steps
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import EnvSpec, equal_agents
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_LEVEL = 2
 """The highest level of an agent, as in all registered tasks."""
+HIGHEST = 100
+"""The highest level that the option ``levels`` takes."""
 _NAME = re.compile(
     r"(?:Foraging-)?((?:(\d{1,4})s-)?(\d{1,4})x(\d{1,4})-(\d{1,4})p-(\d{1,4})f(-coop)?)(?:-v\d+)?", re.ASCII
 )
@@ -44,6 +47,7 @@ def make(
     backend: Literal["device", "host"] = "device",
     horizon: int | None = None,
     reward: Literal["team", "individual"] = "team",
+    levels: tuple[int, ...] | None = None,
 ) -> "Environment | HostEnvironment":
     """Level-based foraging: agents gather food that requires the sum of several agents' levels.
 
@@ -70,6 +74,9 @@ def make(
             processes.
         horizon: steps after which an episode is cut off; None: the library's own, 100 (Jumanji) or 50 (lbforaging).
         reward: ``team`` gives all agents the sum of their rewards, ``individual`` each agent its own.
+        levels: the level of each player in every episode, for example ``(1, 1, 2, 2)``; players of one level have one
+            role (Christianos et al. 2021 play with 12 players on three levels). None: levels of 1 and 2 are drawn for
+            each episode.
 
     Raises:
         InputError: the name or an option is invalid, or the library is not installed.
@@ -78,10 +85,11 @@ def make(
     on_host = check_choice("backend", backend, ("device", "host")) == "host"
     shared = check_choice("reward", reward, ("team", "individual")) == "team"
     limit = check_steps("horizon", (50 if on_host else 100) if horizon is None else horizon)
-    spec = lbf_spec(parsed, limit, shared)
+    levels = None if levels is None else _check_levels(levels, parsed.players)
+    spec = lbf_spec(parsed, limit, shared, levels)
     if not on_host:
-        return _device(spec, parsed)
-    maker = functools.partial(Foraging, task, limit, shared)
+        return _device(spec, parsed, levels)
+    maker = functools.partial(Foraging, task, limit, shared, levels)
     maker().close()
     return HostEnvironment(spec, maker)
 
@@ -104,11 +112,19 @@ def parse_lbf_task(task: str) -> Task:
     return parsed
 
 
-def lbf_spec(task: Task, horizon: int, shared: bool) -> EnvSpec:
+def _check_levels(levels: tuple[int, ...], players: int) -> tuple[int, ...]:
+    """One level for each player; an :class:`InputError` otherwise."""
+    given = tuple(levels) if isinstance(levels, tuple | list) else (levels,)
+    if len(given) != players:
+        raise InputError(f"levels must be one number for each of {players} players, not {len(given)}: {levels!r}.")
+    return tuple(check_count("each of levels", level, 1, HIGHEST) for level in given)
+
+
+def lbf_spec(task: Task, horizon: int, shared: bool, levels: tuple[int, ...] | None = None) -> EnvSpec:
     """The description that both backends share."""
     n = task.players
     width = 3 * (task.foods + n)
-    return equal_agents(
+    spec = equal_agents(
         f"lbf/{task.name}",
         "player",
         n,
@@ -121,9 +137,11 @@ def lbf_spec(task: Task, horizon: int, shared: bool) -> EnvSpec:
         metrics=("won", "eaten"),
         novel=(),
     )
+    kinds = sorted(set(levels or ()))
+    return spec if levels is None else replace(spec, roles=tuple(kinds.index(level) for level in levels))
 
 
-def _device(spec: EnvSpec, task: Task) -> "Environment":
+def _device(spec: EnvSpec, task: Task, levels: tuple[int, ...] | None) -> "Environment":
     try:
         from jumanji.environments.routing.lbf.env import LevelBasedForaging
         from jumanji.environments.routing.lbf.generator import RandomGenerator
@@ -132,12 +150,19 @@ def _device(spec: EnvSpec, task: Task) -> "Environment":
         raise InputError(lacking(f"{spec.name} on the device", "jumanji", error, install("lbf"))) from error
     from shoal.environments.adapters import jumanji
 
-    generator = RandomGenerator(
+    class Levelled(RandomGenerator):
+        def sample_levels(self, max_level: Any, shape: Any, key: Any) -> Any:
+            # It is called for the players with their highest level, and then for the food with a number of the program.
+            if levels is not None and isinstance(max_level, int):
+                return np.array(levels, np.int32)
+            return super().sample_levels(max_level, shape, key)
+
+    generator = Levelled(
         grid_size=task.side,
         fov=task.sight,
         num_agents=task.players,
         num_food=task.foods,
-        max_agent_level=MAX_LEVEL,
+        max_agent_level=max(MAX_LEVEL, *levels) if levels else MAX_LEVEL,
         force_coop=task.coop,
     )
     viewer = LevelBasedForagingViewer(task.side, spec.name, render_mode="rgb_array")
@@ -159,19 +184,21 @@ class Foraging:
     positions depend on their previous ones; here they depend on the seed only.
     """
 
-    def __init__(self, task: str, horizon: int, shared: bool, render: bool = False) -> None:
+    def __init__(
+        self, task: str, horizon: int, shared: bool, levels: tuple[int, ...] | None = None, render: bool = False
+    ) -> None:
         """``render`` is ignored: lbforaging can only draw on a screen."""
         parsed = parse_lbf_task(task)
         try:
             from lbforaging.foraging import ForagingEnv
         except ImportError as error:
             raise InputError(lacking(f"lbf/{parsed.name} on the host", "lbforaging", error, install("lbf"))) from error
-        self.spec = lbf_spec(parsed, horizon, shared)
+        self.spec, self._levels = lbf_spec(parsed, horizon, shared, levels), levels
         self._foods = 0
         self._env: Any = ForagingEnv(
             players=parsed.players,
-            min_player_level=1,
-            max_player_level=MAX_LEVEL,
+            min_player_level=1 if levels is None else list(levels),
+            max_player_level=MAX_LEVEL if levels is None else list(levels),
             min_food_level=1,
             max_food_level=None,
             field_size=(parsed.side, parsed.side),
@@ -186,6 +213,10 @@ class Foraging:
         for player in self._env.players:
             player.position = None  # otherwise their old positions would count as occupied
         observations, _ = self._env.reset(seed=seed)
+        if self._levels is not None:  # lbforaging gives the players their levels in random order
+            for player, level in zip(self._env.players, self._levels, strict=True):
+                player.level = level
+            observations = self._env._make_gym_obs()
         self._foods = np.count_nonzero(self._env.field)
         self._write_observations(observations, out)
 
