@@ -30,8 +30,8 @@ def build(flags: dict, env: Any = None) -> Training:
     """The program for the flags of a row, on all cores.
 
     Args:
-        flags: ``num_envs``, ``rollout_length``, ``algorithm``, ``seeds``, ``num_agents``, and fields of the algorithm's
-            configuration.
+        flags: ``num_envs``, ``rollout_length``, ``algorithm``, ``seeds``, ``num_agents``, ``horizon``, and fields of
+            the algorithm's configuration.
         env: the environment; None for ``mpe/simple_spread``.
     """
     import shoal
@@ -46,7 +46,8 @@ def build(flags: dict, env: Any = None) -> Training:
 
     sharding.one_device_per_core()
     layout = sharding.plan_layout(flags.get("seeds", 1), flags["num_envs"], None)
-    env = env or shoal.make("mpe/simple_spread", num_agents=flags.get("num_agents", 3))
+    options = {name: flags[name] for name in ("num_agents", "horizon") if name in flags}
+    env = env or shoal.make("mpe/simple_spread", **options)
     module, length = algorithms.get(flags.get("algorithm", "mappo")), flags["rollout_length"]
     config = override(module.Config(), {"epochs": EPOCHS, "minibatches": MINIBATCHES} | flags)
     algorithm = module.make(env.spec, config, Scale(layout.num_envs, length, 1_000_000))

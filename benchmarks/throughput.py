@@ -27,6 +27,7 @@ import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import units
 from programs import Calls, build, flop_per_step
@@ -83,13 +84,12 @@ GROUPS = {"algorithms": ALGORITHM_ROWS, "agents": AGENT_ROWS, "replay": REPLAY_R
 EVERY_ROW = {**ROWS, **ACCELERATOR_ROWS, **ALGORITHM_ROWS, **AGENT_ROWS, **REPLAY_ROWS}
 
 
-def measure(row: str, repetitions: int) -> dict:
-    """One row, in this process."""
+def measure(row: str, flags: dict, repetitions: int, seconds: float = 1.0) -> dict:
+    """One row, in this process, with calls of so many seconds."""
     import resource
 
     import jax
 
-    flags = EVERY_ROW[row]
     name = flags.get("algorithm", "mappo")
     seeds, num_envs, length = flags.get("seeds", 1), flags["num_envs"], flags["rollout_length"]
     training = build(flags)
@@ -100,7 +100,8 @@ def measure(row: str, repetitions: int) -> dict:
     flop = flop_per_step(training, flags, call.state) if name == "mappo" else None
 
     call(1)
-    n = max(1, min(256, int(1.0 / (call(4) / 4))))
+    n = max(1, min(256, int(seconds / call(1))))
+    n = max(1, min(256, int(n * seconds / call(n))))  # a call of one update is mostly overhead
     speeds = sorted(n * num_envs * length * seeds / call(n) for _ in range(repetitions))
     return {
         "row": row,
@@ -114,14 +115,22 @@ def measure(row: str, repetitions: int) -> dict:
         "gradient_steps": flags["gradient_steps"] / (num_envs * length) if algorithm.replay else None,
         "replay_mib": program.replay_bytes * layout.mesh.size / 2**20,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "program_mib": program_mib(call.advance) * layout.mesh.size,
         "flop_per_step": flop,
         "devices": f"{layout.mesh.size} × {jax.devices()[0].platform}",
     }
 
 
-def run_worker(*arguments: str) -> dict:
+def program_mib(program: Any) -> float:
+    """Memory of a compiled program on one device: its arguments, results and temporary arrays."""
+    sizes = program.memory_analysis()
+    held = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    return (held + sizes.temp_size_in_bytes) / 2**20
+
+
+def run_worker(*arguments: str, script: str = __file__) -> dict:
     """A fresh process, so that every row pays its own start-up."""
-    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
@@ -142,7 +151,7 @@ def main() -> None:
         print(json.dumps({"rate": product_rate()}))
         return
     if arguments.worker:
-        print(json.dumps(measure(arguments.worker, arguments.repetitions)))
+        print(json.dumps(measure(arguments.worker, EVERY_ROW[arguments.worker], arguments.repetitions)))
         return
 
     from shoal.plots.texts import markdown_table

@@ -11,17 +11,21 @@ from test_run_report import report
 
 import counters
 import toys
+from shoal.algorithms import mappo
 from shoal.environments import registry
 from shoal.reporting import references
 from shoal.reporting.references import NOTHING, RANDOM, REFERENCES_FILE
 from shoal.runs.open import open_run
+from shoal.runs.run import Run
 from shoal.storage.zoo import CARD_FILE
 from shoal.training.evaluation import Evaluation
+from shoal.training.settings import Settings
 from shoal.types import Discrete, Environment, Outline
 from support.parsed_html import EVIL, check_harmless
 from support.run_folders import run
 
 HORIZON = 4
+GAMES = ("matrix/climbing", "matrix/climbing", "matrix/penalty")
 
 
 def going(names: tuple[str, ...]) -> Environment:
@@ -99,6 +103,25 @@ def test_they_are_measured_once_and_stand_beside_the_run_s(tmp_path: Path, monke
     (chart,) = [chart for chart in first.data["chart-data"] if chart["y"] == "Return"]
     mean = float(references_of_going[RANDOM].scores.mean())
     assert chart["marks"] == [[RANDOM, pytest.approx(mean, rel=1e-4)], [NOTHING, 0]]
+
+
+def test_runs_in_one_environment_share_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Evaluation(np.ones((1, 4, 2)), np.ones((1, 4), int), np.ones((1, 4)))
+    asked, kept = [], {"": b"never written"}
+    monkeypatch.setattr(references, "played", lambda env: asked.append(env.spec.name) or {RANDOM: found})
+    monkeypatch.setattr(references.program_cache, "kept", lambda key: kept.get(key) if key else None)
+    monkeypatch.setattr(references.program_cache, "keep", lambda key, data: kept.update({key: data}) if key else None)
+    monkeypatch.setattr("shoal.runs.run.key_of", lambda *what: repr(what))
+    folders = [tmp_path / str(i) for i in range(len(GAMES))]
+    runs = []
+    for folder, name in zip(folders, GAMES, strict=True):
+        folder.mkdir()
+        runs.append(Run(folder, "mappo", name, {}, Settings(), mappo.Config(), registry.make(name)))
+        runs[-1].by_name = True
+    first, again, other = map(references.measured, runs)
+    assert first == again == other == {RANDOM: found.as_json() | {"episodes": 4}}
+    assert asked == [*GAMES[1:]] and len(kept) == 3
+    assert len({(folder / REFERENCES_FILE).read_text() for folder in folders}) == 1
 
 
 def test_a_run_against_frozen_policies_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Scores of teams that do not learn, in the environment of a run: random actions, doing nothing, a script.
 
 A report shows them beside the run's scores and in its curves. The first report that may play episodes measures them and
-saves them in the run's folder; later ones read the file. They are not measured where frozen policies play a side, whose
+saves them in the run's folder; later ones read the file. The command line also keeps those of Shoal's own environments
+with its compiled programs, for other runs in them. They are not measured where frozen policies play a side, whose
 scores depend on those policies.
 """
 
@@ -27,14 +28,15 @@ from shoal.security import reading
 from shoal.storage.folders import MAX_EVALUATION_BYTES
 from shoal.storage.zoo import is_policy_folder
 from shoal.system.files import dumps, from_json, write_text
+from shoal.training import program_cache
 from shoal.training.evaluation import Evaluation, evaluate, evaluation_of, learner_of
 from shoal.types import Algorithm, AnyEnvironment, Box, Environment, EnvSpec, Learner, PyTree, Scale, Step
 
 REFERENCES_FILE = "references.json"
 EPISODES = 64
 """Largest number of episodes of each team."""
-STEPS = 16_384
-"""Steps of each team on the device, as far as they are more than :data:`FEWEST` episodes."""
+STEPS, AGENT_STEPS = 16_384, 262_144
+"""Steps of each team on the device, and of all its agents, as far as they are more than :data:`FEWEST` episodes."""
 FEWEST = 16
 """Least number of episodes of each team on the device."""
 HOST_SECONDS = 5.0
@@ -52,25 +54,36 @@ def measured(run: Run) -> Mapping[str, Any]:
     written; empty if the environment cannot be built, fails, or does not finish an episode in time."""
     if run.settings.opponent_options.opponents is not None:
         return {}
-    try:
-        found = played(run.env)
-    except (InputError, GameError):  # the replays report why it cannot be played
-        return {}
-    entries = {name: one.as_json() | {"episodes": one.scores.shape[1]} for name, one in found.items()}
+    key = run._environment_key()
+    entries = _entries(program_cache.kept(key) or b"{}")
+    if not entries:
+        try:
+            found = played(run.env)
+        except (InputError, GameError):  # the replays report why it cannot be played
+            return {}
+        entries = {name: one.as_json() | {"episodes": one.scores.shape[1]} for name, one in found.items()}
+    text = dumps({"scores": entries}, "references", indent=1) + "\n"
     if entries and not is_policy_folder(run.folder):
         with contextlib.suppress(InputError):
-            path = reading.own_file(run.folder, REFERENCES_FILE)
-            write_text(path, dumps({"scores": entries}, "references", indent=1) + "\n")
+            write_text(reading.own_file(run.folder, REFERENCES_FILE), text)
+    program_cache.keep(key, text.encode())
     return entries
 
 
 def read_references(folder: Path) -> Mapping[str, Any] | None:
     """The evaluations in the run's folder, by name and unchecked, empty if they are damaged; None if there are none."""
     try:
-        found = from_json(reading.parse_json(reading.read_bytes(folder / REFERENCES_FILE, MAX_EVALUATION_BYTES)))
+        return _entries(reading.read_bytes(folder / REFERENCES_FILE, MAX_EVALUATION_BYTES))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except OSError:
+        return {}
+
+
+def _entries(data: bytes) -> Mapping[str, Any]:
+    try:
+        found = from_json(reading.parse_json(data))
+    except ValueError:
         return {}
     scores = found.get("scores") if isinstance(found, dict) else None
     known = scores if isinstance(scores, dict) else {}
@@ -83,7 +96,8 @@ def played(env: AnyEnvironment) -> dict[str, Evaluation]:
         found = _on_host(env, _algorithm([_random(env.spec)]))
         return {} if found is None else {RANDOM: found}
     teams = {RANDOM: _random(env.spec)} | _idle(env) | _scripted(env.spec)
-    learner, episodes = learner_of(jnp.arange(len(teams))), min(EPISODES, max(FEWEST, STEPS // env.spec.horizon))
+    most = min(STEPS, AGENT_STEPS // env.spec.num_agents) // env.spec.horizon
+    learner, episodes = learner_of(jnp.arange(len(teams))), min(EPISODES, max(FEWEST, most))
     found = evaluate(env, _algorithm(list(teams.values())), learner, jax.random.key(0), episodes)
     return {name: _of_seed(found, i) for i, name in enumerate(teams)}
 

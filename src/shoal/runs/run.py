@@ -231,18 +231,25 @@ class Run:
         """The configuration that its checkpoints record."""
         return identity(self.as_json(), CHANGEABLE)
 
-    def _program_key(self, layout: Layout) -> str:
-        """The key of its compiled programs; empty if they depend on more than the configuration: on modules of the
-        user's own or of other libraries, on saved policies of opponents, or on other processes."""
-        config, settings = flags_of(self.config), flags_of(self.settings)
-        own = algorithms.own(self.algorithm) or user_modules.named_in(config, settings)
+    def _environment_key(self) -> str:
+        """The key of what its environment alone determines; empty if that depends on modules of the user's own or of
+        other libraries, or on saved policies of opponents."""
         known = registry.built_in(self.environment) or self.environment.startswith("skirmish/")
-        if own or not (known and self.by_name) or settings["opponents"] is not None or layout.mesh.is_multi_process:
+        if not (known and self.by_name) or self.settings.opponent_options.opponents is not None:
+            return ""
+        return key_of(self.environment, self.env_options, flags_of(self.settings.wrapping), self.as_json()["spec"])
+
+    def _program_key(self, layout: Layout) -> str:
+        """The key of its compiled programs; empty if they depend on more than the configuration, or on other
+        processes."""
+        environment, config, settings = self._environment_key(), flags_of(self.config), flags_of(self.settings)
+        own = algorithms.own(self.algorithm) or user_modules.named_in(config)
+        if own or not environment or layout.mesh.is_multi_process:
             return ""
         without = {"seed", "seeds", *CHANGEABLE} - {"steps", "schedule_steps"}
         settings = {name: value for name, value in settings.items() if name not in without}
         sizes = dict(layout.mesh.shape), layout.seeds, layout.num_envs
-        return key_of(self.as_json() | {"settings": settings}, sizes)
+        return key_of(environment, self.algorithm, config, settings, sizes)
 
     def as_json(self) -> dict[str, Any]:
         """The whole configuration, for ``run.json``."""

@@ -157,47 +157,59 @@ def compiled(key: str, devices: Sequence[Any], lower: Callable[[], Any]) -> Call
     path = _path(key)
     if path is None or not path.exists():
         lowered = lower()
-        return begin(lambda: _compiled(path, lowered))
-    loaded = begin(lambda: _loaded(path, devices))
+        return begin(lambda: _compiled(key, lowered))
+    loaded = begin(lambda: stored(key, devices))
     return lambda: loaded() or compiled(key, devices, lower)()
 
 
 def stored(key: str, devices: Sequence[Any]) -> Any:
-    """The stored program of a key; None if there is none."""
+    """The stored program of a key; None if there is none. One that cannot be loaded is deleted."""
+    if (data := kept(key)) is None:
+        return None
+    try:
+        return serialize_executable.deserialize_and_load(*pickle.loads(data), execution_devices=devices)
+    except Exception:  # whatever damaged bytes cause
+        with contextlib.suppress(OSError):
+            _path(key).unlink()  # type: ignore[union-attr]
+        return None
+
+
+def _compiled(key: str, lowered: Any) -> Any:
+    """The compiled program, which is stored if that is possible."""
+    before = _loads
+    program = lowered.compile()
+    if key and _loads == before:
+        with contextlib.suppress(Exception):  # without it the next command is slower, and otherwise the same
+            keep(key, pickle.dumps(serialize_executable.serialize(program)))
+    return program
+
+
+def kept(key: str) -> bytes | None:
+    """What :func:`keep` stored; None if there is nothing."""
     path = _path(key)
-    return _loaded(path, devices) if path is not None and path.exists() else None
+    try:
+        data = path.read_bytes() if path else None
+    except OSError:
+        return None
+    if path and data is not None:
+        _mark_used(path)
+    return data
+
+
+def keep(key: str, data: bytes) -> None:
+    """Store ``data``, as far as programs are stored and the folder can be written."""
+    if path := _path(key):
+        lock = filelock.FileLock(path.with_name(".lockfile"), timeout=10)
+        with contextlib.suppress(OSError, filelock.Timeout), lock:
+            path.write_bytes(data)
+            _mark_used(path)
 
 
 def _path(key: str) -> Path | None:
     return _folder / f"shoal-{key}{_ENTRY}" if key and _folder else None
 
 
-def _loaded(path: Path, devices: Sequence[Any]) -> Any:
-    """The program in a file; None, and the file is deleted, if it cannot be loaded."""
-    try:
-        program = serialize_executable.deserialize_and_load(*pickle.loads(path.read_bytes()), execution_devices=devices)
-    except Exception:  # whatever damaged bytes cause
-        with contextlib.suppress(OSError):
-            path.unlink()
-        return None
-    _mark_used(path)
-    return program
-
-
-def _compiled(path: Path | None, lowered: Any) -> Any:
-    """The compiled program, which is stored in ``path`` if that is possible."""
-    before = _loads
-    program = lowered.compile()
-    if path is not None and _loads == before:
-        with contextlib.suppress(Exception):  # without it the next command is slower, and otherwise the same
-            data = pickle.dumps(serialize_executable.serialize(program))
-            with filelock.FileLock(path.with_name(".lockfile"), timeout=10):
-                path.write_bytes(data)
-                _mark_used(path)
-    return program
-
-
 def _mark_used(path: Path) -> None:
-    """Write when a program was used last, as JAX does, which deletes the oldest."""
+    """Write when an entry was used last, as JAX does, which deletes the oldest."""
     with contextlib.suppress(OSError):
         path.with_name(path.name.removesuffix(_ENTRY) + _COMPLETE).write_bytes(time.time_ns().to_bytes(8, "little"))
