@@ -31,8 +31,8 @@ spread with three agents, but two actions of 9 and 5 choices, no physics of cont
 are computed again before each minibatch; priorities are off (prio_alpha 0). VMAS has another physics of spread, and 14
 observations. EPyMARL trains on all of whole episodes, so there is one minibatch and rollouts are as long as episodes;
 its actor is computed timestep by timestep, as for a recurrent net, and its rewards are standardised. Logs, evaluations
-and checkpoints are off on both sides, but BenchMARL computes what it would log. XuanCe and PufferLib step environments
-in two processes, EPyMARL in one for each. PyTorch has one thread or one for each core, whichever was faster before.
+and checkpoints are off on both sides, but BenchMARL computes what it would log. XuanCe steps environments in two
+processes, EPyMARL in one for each, PufferLib in its own (its worker processes wait in busy loops). PyTorch has one thread or one for each core, whichever was faster before.
 """
 
 import argparse
@@ -49,6 +49,7 @@ from throughput import run_worker
 PPO = {"epochs": 4, "minibatches": 4, "num_agents": 3, "hidden": (64, 64), "activation": "tanh"}
 SMALL = PPO | {"env": "mpe2", "num_envs": 32, "rollout_length": 50}
 WIDE = PPO | {"num_envs": 128, "rollout_length": 128}
+VMAS = PPO | {"env": "vmas", "num_envs": 128, "rollout_length": 32}
 ONCE = {"epochs": 1, "minibatches": 1}
 ROWS = {
     "pufferlib": {
@@ -57,7 +58,7 @@ ROWS = {
         "target-once": WIDE | ONCE | {"env": "target", "algorithm": "ippo"},
     },
     "xuance": {"mpe2": SMALL},
-    "benchmarl": {"vmas": WIDE | {"env": "vmas"}, "vmas-once": WIDE | ONCE | {"env": "vmas"}},
+    "benchmarl": {"vmas": VMAS, "vmas-once": VMAS | ONCE},
     "epymarl": {"mpe2": SMALL | {"rollout_length": 25, "minibatches": 1, "activation": "relu"}},
 }
 """What is compared; ``env`` is the peer's environment, all others are Shoal's settings."""
