@@ -10,10 +10,11 @@
 mpe/simple_spread (3 agents or as the row says, 25-step episodes), actors and critic 2 × 64 tanh, 4 epochs × 4
 minibatches for algorithms that have them; algorithms' rows are 128 environments × 128 steps. Each row is a process of
 its own: start-up, compilation and peak memory are that row's. A repetition is one call of the compiled program of about
-a second; the median is given with the lowest and the highest. ``share`` is the arithmetic of MAPPO's matrix products in
-one second over the rate of a 2048³ float32 product on the same machine, measured just before. FLOP counts products:
-the rollout's actor pass, two critic passes for the targets, and three passes (one forward, two backward) per epoch;
-the first layer has no gradient of its input.
+a second; the median is given with the lowest and the highest. ``share`` is the arithmetic of the nets' matrix products
+in one second over the rate of a 2048³ float32 product on the same machine, measured just before. FLOP counts products.
+MAPPO's are the rollout's actor pass, two critic passes for the targets, and three passes (one forward, two backward)
+per epoch; the first layer has no gradient of its input. Those of other algorithms are read from the traced program, in
+which a loop of unknown length (HATRPO's conjugate gradients) counts once, and sums of narrow layers do not.
 ``agent-steps/s`` are environment steps times agents, and ``passes`` is how often the policy's gradient steps use each
 sample: the epochs, or with a replay buffer the samples of all gradient steps per collected step. Row ``once`` is
 128 × 128 with one epoch and one minibatch: one gradient step for each rollout.
@@ -30,7 +31,7 @@ import time
 from typing import Any
 
 import units
-from programs import Calls, build, flop_per_step
+from programs import Calls, build, flop_of_program, flop_per_step
 
 BEGAN = time.monotonic()
 
@@ -97,7 +98,7 @@ def measure(row: str, flags: dict, repetitions: int, seconds: float = 1.0) -> di
     ready = time.monotonic()
     call = Calls(training, seeds)
     compiled = time.monotonic()
-    flop = flop_per_step(training, flags, call.state) if name == "mappo" else None
+    flop = flop_per_step(training, flags, call.state) if name == "mappo" else flop_of_program(training, length)
 
     call(1)
     n = max(1, min(256, int(seconds / call(1))))
@@ -179,9 +180,9 @@ def main() -> None:
                 "gradient steps/s": f"{result['steps_per_second'] * result['gradient_steps']:,.0f}"
                 if result["gradient_steps"]
                 else "",
-                "MFLOP/step": f"{flop / 1e6:.2f}" if flop else "",
+                "MFLOP/step": f"{flop / 1e6:.2f}",
                 "GFLOP/s of products": f"{rate / 1e9:.0f}",
-                "share": f"{result['steps_per_second'] * flop / rate:.0%}" if flop else "",
+                "share": f"{result['steps_per_second'] * flop / rate:.0%}",
                 "devices": result["devices"],
             }
         )
