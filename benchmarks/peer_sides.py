@@ -206,6 +206,7 @@ def pufferlib(row: dict, _: str) -> tuple[Callable[[int], None], dict]:
     }
     trainer = pufferl.PuffeRL(config, envs, Policy())
     trainer.print_dashboard = lambda *_, **__: None
+    trainer.utilization.stop()  # a thread that would outlive the program
 
     def train(count: int) -> None:
         for _ in range(count):
