@@ -32,7 +32,7 @@ are computed again before each minibatch; priorities are off (prio_alpha 0). VMA
 observations. EPyMARL trains on all of whole episodes, so there is one minibatch and rollouts are as long as episodes;
 its actor is computed timestep by timestep, as for a recurrent net, and its rewards are standardised. Logs, evaluations
 and checkpoints are off on both sides, but BenchMARL computes what it would log. XuanCe steps environments in two
-processes, EPyMARL in one for each, PufferLib in its own (its worker processes wait in busy loops). PyTorch has one
+processes, EPyMARL in one for each, PufferLib in its own. PyTorch has one
 thread or one for each core, whichever was faster before.
 """
 
