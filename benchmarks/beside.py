@@ -8,8 +8,8 @@ The peer is installed in an environment of its own (Python 3.11), with torch 2.1
 
     pufferlib   pip install torch==2.13.0 'numpy<2' 'setuptools<77' wheel
                 pip install --no-build-isolation pufferlib==3.0.0
-                pip install --no-deps mpe2==1.1.1 pettingzoo==1.27.0
-                (without a C++ compiler or a network for its own downloads it does not build; nvcc must not be in PATH)
+                pip install --no-deps mpe2==1.1.1 pettingzoo==1.27.0 pygame
+                (it needs a C++ compiler and downloads parts of its environments; nvcc must not be in PATH)
     xuance      pip install torch==2.13.0 torchvision==0.28.0 xuance==1.4.4 mpe2==1.1.1
     benchmarl   pip install torch==2.13.0 torchvision==0.28.0 benchmarl==1.5.2 vmas==1.5.2
     epymarl     pip install torch==2.13.0 mpe2==1.1.1 gymnasium pyyaml pandas sacred scipy
