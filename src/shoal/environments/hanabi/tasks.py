@@ -2,13 +2,15 @@
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.environments.options import check_choice, check_flag
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
 from shoal.spec import EnvSpec, equal_agents
-from shoal.types import Environment
+
+if TYPE_CHECKING:
+    from shoal.types import Environment
 
 PLAYERS = (2, 3, 4, 5)
 DECK_BITS = 64
@@ -96,7 +98,7 @@ def make(
     backend: Literal["device", "host"] = "device",
     keep_points: bool = False,
     copies: tuple[int, ...] | None = None,
-) -> Environment | HostEnvironment:
+) -> "Environment | HostEnvironment":
     """Hanabi: players see all cards but their own, and pay for each hint.
 
     ``hanabi/full-2p`` … ``full-5p`` are the whole game (25 points; hands of 5, from 4 players on of 4). ``small-Np`` is
