@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 Made = tuple[dict, Callable[[], tuple[float, int]]]
 """What is reported, and a function that trains once and returns its seconds and environment steps."""
@@ -80,6 +81,22 @@ def alternate(workers: Sequence[Worker], rounds: int) -> None:
             worker.train()
     for worker in workers:
         worker.close()
+
+
+def in_turn(
+    names: Sequence[str], compare: Callable[[str], dict], columns: Callable[[dict], dict], out: Path | None
+) -> list[dict]:
+    """The results of ``compare`` for each name. After each, its columns are printed to stderr, and all results so far
+    are written to ``out``, with the machine."""
+    from shoal.storage.manifest import describe_machine
+
+    results: list[dict] = []
+    for name in names:
+        results.append(compare(name))
+        print(columns(results[-1]), file=sys.stderr)
+        if out:
+            out.write_text(json.dumps({"made with": describe_machine(), "rows": results}, indent=1))
+    return results
 
 
 def spread(speeds: Sequence[float]) -> str:

@@ -44,7 +44,7 @@ import sys
 from pathlib import Path
 
 import units
-from alternated import Made, Worker, alternate, answer, differing, spread
+from alternated import Made, Worker, alternate, answer, differing, in_turn, spread
 from throughput import run_worker
 
 PPO = {"epochs": 4, "minibatches": 4, "num_agents": 3, "hidden": (64, 64), "activation": "tanh"}
@@ -151,12 +151,7 @@ def main() -> None:
     from shoal.plots.texts import markdown_table
     from shoal.storage.manifest import describe_machine
 
-    results: list[dict] = []
-    for name in chosen:
-        results.append(compare(name, options))
-        print(columns(results[-1]), file=sys.stderr)
-        if options.out:
-            options.out.write_text(json.dumps({"made with": describe_machine(), "rows": results}, indent=1))
+    results = in_turn(chosen, lambda name: compare(name, options), columns, options.out)
     print(f"{json.dumps(describe_machine(), indent=1)}\n\n{markdown_table([columns(result) for result in results])}")
 
 

@@ -44,7 +44,7 @@ import sys
 from pathlib import Path
 
 import units
-from alternated import Made, Worker, alternate, answer, differing, spread
+from alternated import Made, Worker, alternate, answer, differing, in_turn, spread
 from throughput import run_worker
 
 PPO = {"epochs": 4, "minibatches": 4, "num_agents": 3}
@@ -190,12 +190,7 @@ def main() -> None:
     from shoal.storage.manifest import describe_machine
 
     chosen = [name for name in ROWS if any(map(name.startswith, options.rows))] if options.rows else list(PEER_ROWS)
-    results: list[dict] = []
-    for name in chosen:
-        results.append(compare(name, options))
-        print(columns(results[-1]), file=sys.stderr)
-        if options.out:
-            options.out.write_text(json.dumps({"made with": describe_machine(), "rows": results}, indent=1))
+    results = in_turn(chosen, lambda name: compare(name, options), columns, options.out)
     print(json.dumps(describe_machine(), indent=1))
     for rows in (PEER_ROWS, OWN_ROWS):
         if table := [columns(result) for result in results if result["row"] in rows]:
