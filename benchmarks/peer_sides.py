@@ -8,6 +8,7 @@ steps is read from PyTorch's optimisers while they work.
 # These libraries are installed in other environments.
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -279,6 +280,7 @@ def benchmarl(row: dict, _: str) -> tuple[Callable[[int], None], dict]:
         "render": False,
         "loggers": [],
         "create_json": False,
+        "save_folder": tempfile.mkdtemp(prefix="benchmarl-"),  # else it makes one in the working directory
     }.items():
         assert hasattr(config, name)
         setattr(config, name, value)
