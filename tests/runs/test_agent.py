@@ -21,6 +21,7 @@ import toys
 from shoal.errors import InputError
 from shoal.runs.agent import Agent
 from shoal.runs.api import trainer_of
+from shoal.storage.folders import acts_greedily
 from shoal.training import ending
 from shoal.training.trainer import Continued
 from support.trained import one_program as shared_programs
@@ -110,7 +111,12 @@ def test_pictures_for_notebooks(trained: Agent) -> None:
 
 def test_a_copied_folder_continues_elsewhere(trained: Agent, whole: library.Run, tmp_path: Path) -> None:
     """Also after the declared steps, with the last values of schedules: the agent itself goes the same way."""
+    trained.evaluate(2)
+    trained._greedy = False  # as if sampled actions had been better
+    assert trained._evaluated is not None
+    trained._evaluated = (trained._evaluated[0], trained._evaluated[1]._replace(greedy=False), 2)
     copy = trained.save(tmp_path / "copy")
+    assert acts_greedily(copy) is False
     with pytest.raises(InputError, match="already contains a run"):
         trained.save(copy)
     other = library.agent(folder=copy, environment=toys.busy, progress=False)

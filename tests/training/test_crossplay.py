@@ -71,7 +71,9 @@ def test_each_run_plays_its_own_side() -> None:
     """A recurrent team of three seeds and a feed-forward one of two, whose learners and carries differ in shape."""
     env = toys.tempting()
     players = player(env, "mappo", 3, 1, recurrent=4), player(env, "ippo", 2, 2)
-    meet = crossplay.make_matches(env, (players[0].algorithm, players[1].algorithm), (1,), EPISODES, False, Workers())
+    meet = crossplay.make_matches(
+        env, (players[0].algorithm, players[1].algorithm), (1,), EPISODES, (False, False), Workers()
+    )
     found = np.asarray(meet(players[0].learner, players[1].learner, jax.random.key(3))[0])
     assert found.shape == (3, 2, EPISODES, 2)
     play = by_hand(env, players, [1])
@@ -90,6 +92,28 @@ def constants(name: str, *actions: int) -> Player:
     nothing: Any = lambda *_: ()  # noqa: E731
     algorithm = Algorithm(nothing, nothing, act, nothing)
     return Player(name, "constant", algorithm, Learner(policy, (), (), (), jnp.zeros(len(actions), jnp.int32)))
+
+
+def test_each_run_acts_in_its_mode() -> None:
+    """A team that plays 1 greedily and 0 otherwise, with one of each mode as partner."""
+    team = constants("team", 1)
+
+    def act(learner: Learner, carry: Any, step: Any, key: Any, greedy: bool) -> Any:
+        return carry, jnp.full(step.alive.shape, int(greedy)), {}
+
+    players = [team._replace(algorithm=team.algorithm._replace(act=act), greedy=greedy) for greedy in (True, False)]
+    pays = toys.coordination()
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        state, outcome = pays.step(key, state, action)
+        return state, outcome._replace(reward=action.astype(float))
+
+    env = Environment(pays.spec, pays.reset, step)
+    play = lambda how: crossplay.play_matches(env, players, (0,), jax.random.key(0), 1, how)  # noqa: E731
+    found = play(None)
+    np.testing.assert_array_equal(found.mean, [[[1, 1], [1, 0]], [[0, 1], [0, 0]]])
+    assert found.greedy == (True, False) and "team (constant, sampled)" in str(found)
+    assert (play(False).mean == 0).all()
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +257,7 @@ def test_the_command_cross_play(
     said = json.loads((tmp_path / "matrix.json").read_text(encoding="utf-8"))
     np.testing.assert_allclose(said["mean"], rivals.mean)
     np.testing.assert_allclose(said["pairs"][1][0], rivals.returns[1][0].mean(2))
-    assert said["episodes"] == 3 and said["draw"] == 1 and not said["greedy"]
+    assert said["episodes"] == 3 and said["draw"] == 1
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,9 @@ def test_every_rollout_waits_for_workers_as_long_as_training_does(
     for play in (
         lambda: evaluation.Evaluator(env, acting, 2, True, run._workers()).prepare(learner),
         lambda: during.evaluator.prepare(learner),
-        lambda: crossplay.make_matches(env, (acting, acting), (0,), 2, True, run._workers())(learner, learner, key),
+        lambda: crossplay.make_matches(env, (acting, acting), (0,), 2, (True, True), run._workers())(
+            learner, learner, key
+        ),
         lambda: pretraining.collect(env, acting, 4, key, run._workers()),
     ):
         with pytest.raises(InputError, match="enough"):

@@ -89,8 +89,9 @@ class Crossplay:
     predators), or the first half of the agents if all have one role."""
     episodes: Episodes = 128
     """Episodes for each pair of a seed of one run and a seed of another."""
-    sampled: bool = False
-    """Sample actions instead of taking the most probable."""
+    sampled: bool | None = None
+    """Draw actions from all policies; with --no-sampled take the most probable ones. None: each run acts as its final
+    evaluation found better."""
     draw: Seed = 0
     """Seed of the episodes, the same for every entry."""
     past: bool = False
@@ -114,7 +115,7 @@ class Crossplay:
             self.runs,
             side=self.side,
             episodes=self.episodes,
-            greedy=not self.sampled,
+            greedy=_greedy(self.sampled),
             seed=self.draw,
             trust=self.trust,
             past=self.past,
@@ -123,7 +124,7 @@ class Crossplay:
         if self.ratings:
             print(f"\n{result.rating_table()}")
         if self.output is not None:
-            numbers = result.as_json() | {"episodes": self.episodes, "greedy": not self.sampled, "draw": self.draw}
+            numbers = result.as_json() | {"episodes": self.episodes, "draw": self.draw}
             write_text(self.output, dumps(numbers, "cross-play", indent=1) + "\n")
         return 0
 

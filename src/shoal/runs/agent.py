@@ -17,6 +17,7 @@ from shoal.deploy import Policies, check_given
 from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
 from shoal.runs.api import announce, check_folder, new_run, trainer_of
+from shoal.runs.final_evaluation import write_evaluation
 from shoal.runs.init_from import start_from
 from shoal.runs.open import keep_resumed, keep_run_json, open_run, permit_training, remember
 from shoal.runs.run import Run
@@ -127,6 +128,8 @@ class Agent:
         self._policies: Policies | None = None
         self._greedy = True
         """The mode of the newest evaluation, in which :meth:`act` acts by default."""
+        self._evaluated: tuple[int | None, Evaluation, int] | None = None
+        """The newest evaluation in both modes: of the policies after which update, and episodes per seed."""
         self._acting: int | None = None
         """The update of the policies that act; None before the first action."""
 
@@ -194,6 +197,7 @@ class Agent:
         found = self._evaluator(self.run._learner(), jax.random.key(seed))
         if greedy is None:
             self._greedy = found.greedy
+            self._evaluated = self._parts.saved, found, episodes
         return found
 
     def act(self, observations: Any, legal: Any = None, *, greedy: bool | None = None, **given: Any) -> Any:
@@ -256,6 +260,9 @@ class Agent:
     def save(self, folder: str | Path) -> Path:
         """Copy the run's folder, with all that has been learned; the agent stays where it is.
 
+        If :meth:`evaluate` played the newest policies in both modes, the copy has its ``evaluation.json``, so that they
+        act there as here.
+
         Raises:
             InputError: ``folder`` holds a run already.
         """
@@ -267,6 +274,9 @@ class Agent:
             shutil.copytree(
                 self.folder, where, ignore=shutil.ignore_patterns(LOCK, ".unfinished-*"), dirs_exist_ok=True
             )
+        if self._evaluated is not None and self._evaluated[0] == self._parts.saved:
+            _, found, episodes = self._evaluated
+            write_evaluation(where, found, None, episodes, self.steps)
         if own_record(self.folder, config_of_run(self.folder)) is not None:
             saved = copy.copy(self.run)
             saved.folder = where

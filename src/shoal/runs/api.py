@@ -389,7 +389,7 @@ def crossplay(
     *,
     side: int | Sequence[str | int] = (),
     episodes: int = 128,
-    greedy: bool = True,
+    greedy: bool | None = None,
     seed: int = 0,
     environment: Any = None,
     trust: bool = False,
@@ -404,7 +404,8 @@ def crossplay(
         side: the agents of side 1, by name or index; all others are side 2. By default side 1 is role 0, or the first
             half of the agents (rounded down) if there is only one role.
         episodes: whole episodes for each pair of seeds.
-        greedy: act by the mode of the policy rather than by sampling.
+        greedy: act by the mode of the policy rather than by sampling; None for what each run's final evaluation found
+            better (:attr:`Run.acts_greedily`).
         seed: seed of the episodes, the same for every entry of the matrix.
         environment: the environment, if the runs were not trained in a name.
         trust: see :func:`open_run`.
@@ -434,12 +435,13 @@ def crossplay(
     players = []
     for run in opened:
         algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
-        name = run.folder.resolve().name
+        name, greedily = run.folder.resolve().name, run.acts_greedily
         pool = past_selves(run.folder, algorithm, run.settings, run._identity()) if past else {}
         for updates, learner in pool.items():
             step = updates * run.settings.steps_per_update
-            players.append(playing.Player(f"{name} after {step:,} steps", run.algorithm, algorithm, learner))
-        players.append(playing.Player(name, run.algorithm, algorithm, run._learner()))
+            title = f"{name} after {step:,} steps"
+            players.append(playing.Player(title, run.algorithm, algorithm, learner, greedily))
+        players.append(playing.Player(name, run.algorithm, algorithm, run._learner(), greedily))
     return playing.play_matches(env, players, chosen, jax.random.key(seed), episodes, greedy, opened[0]._workers())
 
 

@@ -43,41 +43,40 @@ def make_matches(
     teams: tuple[Algorithm, Algorithm],
     side: tuple[int, ...],
     episodes: int,
-    greedy: bool,
+    greedy: tuple[bool, bool],
     workers: Workers,
 ) -> Matches:
-    """A function that plays ``episodes`` whole episodes per pair; ``side`` holds the agents of the first algorithm."""
+    """A function that plays ``episodes`` whole episodes per pair; ``side`` holds the agents of the first algorithm, and
+    ``greedy`` the mode of each."""
     mine = np.isin(np.arange(env.spec.num_agents), side)
-    act = _both(teams, mine)
+    act = _both(teams, mine, greedy)
 
     def carry(num_envs: int) -> tuple[PyTree, PyTree]:
         return teams[0].initial_carry(num_envs), teams[1].initial_carry(num_envs)
 
     if isinstance(env, Environment):
-        return _on_device(env, act, carry(episodes), mine, episodes, greedy)
-    return _on_host(env, act, carry, mine, episodes, greedy, workers)
+        return _on_device(env, act, carry(episodes), mine, episodes)
+    return _on_host(env, act, carry, mine, episodes, workers)
 
 
-def _both(teams: tuple[Algorithm, Algorithm], mine: np.ndarray) -> fused.Act:
-    """Both algorithms act for all agents; each agent's action is taken from the algorithm of its side."""
+def _both(teams: tuple[Algorithm, Algorithm], mine: np.ndarray, greedy: tuple[bool, bool]) -> fused.Act:
+    """Both algorithms act for all agents, each in its mode; each agent's action is taken from its side's."""
     one, two = teams
 
     def act(
-        learners: tuple[Learner, Learner], carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+        learners: tuple[Learner, Learner], carry: PyTree, step: Step, key: PRNGKeyArray, _: bool
     ) -> tuple[PyTree, Array, dict[str, Array]]:
         keys = jax.random.split(key)
-        first, ours, _ = one.act(learners[0], carry[0], step, keys[0], greedy)
-        second, theirs, _ = two.act(learners[1], carry[1], step, keys[1], greedy)
+        first, ours, _ = one.act(learners[0], carry[0], step, keys[0], greedy[0])
+        second, theirs, _ = two.act(learners[1], carry[1], step, keys[1], greedy[1])
         ours_acts = mine.reshape(-1, *(1,) * (ours.ndim - 2))
         return (first, second), jnp.where(ours_acts, ours, theirs), {}
 
     return act
 
 
-def _on_device(
-    env: Environment, act: fused.Act, carry: PyTree, mine: np.ndarray, episodes: int, greedy: bool
-) -> Matches:
-    games = first_episodes(env, act, carry, episodes, greedy)
+def _on_device(env: Environment, act: fused.Act, carry: PyTree, mine: np.ndarray, episodes: int) -> Matches:
+    games = first_episodes(env, act, carry, episodes, True)
 
     def pair(ours: Learner, theirs: Learner, key: Array) -> tuple[Array, Array]:
         returns, _, metrics = games((ours, theirs), key)
@@ -101,7 +100,6 @@ def _on_host(
     carry: Callable[[int], PyTree],
     mine: np.ndarray,
     episodes: int,
-    greedy: bool,
     workers: Workers,
 ) -> Matches:
     def every_pair(ours: Learner, theirs: Learner, key: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +110,7 @@ def _on_host(
         )
         parallelism = Parallelism(rows * columns, min(episodes, ENVS), *workers)
         with closing(HostRollout(env, carry, parallelism, 1)) as rollout:
-            returns, _, metrics = rollout.play(act, pairs, jax.random.split(key, rows * columns), episodes, greedy)
+            returns, _, metrics = rollout.play(act, pairs, jax.random.split(key, rows * columns), episodes)
         both = np.stack([returns[..., mine].mean(-1), returns[..., ~mine].mean(-1)], -1)
         return both.reshape(rows, columns, episodes, 2), metrics.reshape(rows, columns, episodes, -1)
 
@@ -201,6 +199,8 @@ class Player(NamedTuple):
     algorithm: Algorithm
     learner: Learner
     """Leaves [S, ...], one row per seed; only ``policy`` is filled."""
+    greedy: bool = True
+    """Whether it acts by the mode of its policies rather than by sampling, unless all are told how."""
 
 
 class CrossPlay(NamedTuple):
@@ -219,6 +219,8 @@ class CrossPlay(NamedTuple):
     """``returns[a][b]`` is [S_a, S_b, episodes, 2]: each side's return, the mean over its agents."""
     metrics: Mapping[str, tuple[tuple[np.ndarray, ...], ...]] = MappingProxyType({})
     """``EnvSpec.metrics`` by name: ``metrics[name][a][b]`` is [S_a, S_b, episodes], NaN where unknown."""
+    greedy: tuple[bool, ...] = ()
+    """For each run whether its actions were greedy rather than sampled."""
 
     @property
     def mean(self) -> Float[np.ndarray, "R R 2"]:
@@ -290,6 +292,7 @@ class CrossPlay(NamedTuple):
         result = {
             "names": self.names,
             "algorithms": self.algorithms,
+            "greedy": self.greedy,
             "sides": self.sides,
             "mean": self.mean,
             "low": self.low,
@@ -311,7 +314,9 @@ class CrossPlay(NamedTuple):
         """A table for each side and each metric: rows play side 1, columns side 2; runs are abbreviated to letters."""
         count = len(self.names)
         short = run_letters(count)
-        titles = [f"{x} {name} ({kind})" for x, name, kind in zip(short, self.names, self.algorithms, strict=True)]
+        modes = ["" if greedy else ", sampled" for greedy in self.greedy or [True] * count]
+        runs = zip(short, self.names, self.algorithms, modes, strict=True)
+        titles = [f"{x} {name} ({kind}{mode})" for x, name, kind, mode in runs]
         many = any(self.returns[a][a].shape[0] > 1 for a in range(count))
         heads = [*short, *["trained together"] * many]
         tables = {
@@ -389,12 +394,13 @@ def play_matches(
     side: tuple[int, ...],
     key: Key[Array, ""],
     episodes: int,
-    greedy: bool = True,
+    greedy: bool | None = None,
     workers: Workers = WORKERS,
 ) -> CrossPlay:
     """Play ``episodes`` whole episodes for each ordered pair of players and each pair of their seeds.
 
-    ``side`` holds the agents of side 1. The same pair of seeds has the same random numbers in all entries.
+    ``side`` holds the agents of side 1. Each player acts in its mode, unless ``greedy`` says how all act. The same pair
+    of seeds has the same random numbers in all entries.
 
     Raises:
         InputError: ``episodes`` is below 1, or the episodes do not fit in memory.
@@ -403,12 +409,14 @@ def play_matches(
     if isinstance(env, Environment):
         seeds = max(len(jax.tree.leaves(player.learner)[0]) for player in players)
         memory.check_episode_memory(env.spec, seeds, episodes, env.spec.horizon, "episodes")
-    programs: dict[tuple[int, int], Callable] = {}  # players that share an Algorithm object share a compiled program
+    programs: dict[tuple, Callable] = {}  # players that share an Algorithm object and a mode share a compiled program
+    players = [p if greedy is None else p._replace(greedy=greedy) for p in players]
 
     def entry(one: Player, two: Player) -> tuple[np.ndarray, np.ndarray]:
-        kinds = id(one.algorithm), id(two.algorithm)
+        modes = one.greedy, two.greedy
+        kinds = id(one.algorithm), id(two.algorithm), *modes
         if kinds not in programs:
-            programs[kinds] = make_matches(env, (one.algorithm, two.algorithm), side, episodes, greedy, workers)
+            programs[kinds] = make_matches(env, (one.algorithm, two.algorithm), side, episodes, modes, workers)
         returns, metrics = programs[kinds](one.learner, two.learner, key)
         return np.asarray(returns, np.float64), np.asarray(metrics, np.float64)
 
@@ -420,4 +428,5 @@ def play_matches(
     }
     agents = [tuple(x for i, x in enumerate(env.spec.agents) if (i in side) == mine) for mine in (True, False)]
     names, kinds = tuple(p.name for p in players), tuple(p.kind for p in players)
-    return CrossPlay(names, kinds, (agents[0], agents[1]), returns, metrics)
+    modes = tuple(p.greedy for p in players)
+    return CrossPlay(names, kinds, (agents[0], agents[1]), returns, metrics, modes)
