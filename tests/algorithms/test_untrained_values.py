@@ -47,11 +47,17 @@ class Case:
 
 LOCAL = Case({"critic_input": "local"})
 UTILITIES = Case({}, acts=True)
+TEAM = Case({"critic_input": "state"})
+SOFT = Case(TEAM.flags | {"alpha": 1e-12})  # targets have no entropy
 CENTRAL = Case({"critic_input": "state"}, lambda spec, net: spec.state_dim)  # the own observation follows the state
 EACH = Case({"critic_input": "concat", "sharing": "independent"}, lambda spec, net: net * spec.obs_dim)
 CASES = {
     "coma": CENTRAL,
+    "facmac": TEAM,
+    "haddpg": TEAM,
     "happo": LOCAL,
+    "hasac": SOFT,
+    "hatd3": TEAM,
     "hatrpo": LOCAL,
     "ia2c": LOCAL,
     "iddpg": LOCAL,
@@ -67,6 +73,7 @@ CASES = {
     "mapg, independent, value": Case({"critic": "independent", "baseline": "value", "sharing": "independent"}),
     "mappo": LOCAL,
     "mappo, optimal": Case({"critic_input": "local", "baseline": "optimal", "recompute_advantages": True}),
+    "masac": SOFT,
     "mat": Case({}, acts=True),
     "mat_dec": LOCAL,
     "matd3": Case(EACH.flags, lambda spec, net: net // 2 * spec.obs_dim),  # two critics for each agent

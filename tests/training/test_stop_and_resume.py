@@ -45,7 +45,7 @@ FLAGS: dict[str, Any] = {
 }
 
 
-SAME = ("coma", "ia2c", "iddpg", "ippo", "iql", "matd3", "qplex", "seps", "vdn")
+SAME = ("coma", "haddpg", "ia2c", "iddpg", "ippo", "iql", "masac", "matd3", "qplex", "seps", "vdn")
 
 
 def flags_for(name: str) -> dict[str, Any]:

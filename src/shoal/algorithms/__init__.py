@@ -21,7 +21,11 @@ from shoal.spec import EnvSpec
 
 NAMES = (
     "coma",
+    "facmac",
+    "haddpg",
     "happo",
+    "hasac",
+    "hatd3",
     "hatrpo",
     "ia2c",
     "iddpg",
@@ -32,6 +36,7 @@ NAMES = (
     "maddpg",
     "mapg",
     "mappo",
+    "masac",
     "mat",
     "mat_dec",
     "matd3",
@@ -42,7 +47,21 @@ NAMES = (
     "vdn",
 )
 
-ONE_REWARD = ("coma", "lica", "mapg", "mat", "qmix", "qplex", "qtran", "vdn")
+ONE_REWARD = (
+    "coma",
+    "facmac",
+    "haddpg",
+    "hasac",
+    "hatd3",
+    "lica",
+    "mapg",
+    "masac",
+    "mat",
+    "qmix",
+    "qplex",
+    "qtran",
+    "vdn",
+)
 """Algorithms that by default learn from the mean over the team where agents earn different rewards."""
 
 ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "td3": "matd3"}

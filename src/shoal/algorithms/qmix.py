@@ -93,13 +93,16 @@ def mix(
     b1: Float[Array, "*b M"],
     w2: Float[Array, "*b M"],
     v: Float[Array, "*b"],
+    monotone: bool = True,
 ) -> Float[Array, "*b"]:
-    """Q_tot = |w2|ᵀ elu(|W1|ᵀ q + b1) + v (Rashid et al. 2018, section 4.1)."""
-    hidden = jax.nn.elu(jnp.einsum("...n,...nm->...m", q, jnp.abs(w1)) + b1)
-    return sum_of_row(hidden * jnp.abs(w2)) + v
+    """Q_tot = |w2|ᵀ elu(|W1|ᵀ q + b1) + v (Rashid et al. 2018, section 4.1); without ``monotone``, W1 and w2 as they
+    are."""
+    w1, w2 = (jnp.abs(w1), jnp.abs(w2)) if monotone else (w1, w2)
+    hidden = jax.nn.elu(jnp.einsum("...n,...nm->...m", q, w1) + b1)
+    return sum_of_row(hidden * w2) + v
 
 
-def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
+def make_mixer(spec: EnvSpec, c: Config, monotone: bool = True) -> Mixer:
     """QMIX's mixing network.
 
     Raises:
@@ -124,7 +127,7 @@ def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
     def apply(params: PyTree, q: Array, best: Array, action: Array, step: Step) -> Float[Array, "*b"]:
         x = source.features(step)
         w1, b1, w2, v = (team_output(net, params[name], x) for name, net in nets.items())
-        return mix(q, w1.reshape(*w1.shape[:-1], n, width), b1, w2, v[..., 0])
+        return mix(q, w1.reshape(*w1.shape[:-1], n, width), b1, w2, v[..., 0], monotone)
 
     return Mixer(init, apply, reads_state=c.mixer_input == "state")
 

@@ -163,6 +163,12 @@ class TanhGaussian:
         x = jnp.arctanh(jnp.clip(unit, -EDGE, EDGE))
         return base.log_prob(x) - base._sum(self._log_slope(x))
 
+    def with_log_prob(self, noise: Float[Array, "*b A"]) -> tuple[Float[Array, "*b A"], Float[Array, "*b"]]:
+        """``sample_from(noise)`` and its log-probability, which is exact also at the edges; both differentiable."""
+        base = self._base()
+        x = base.sample_from(noise)
+        return self._squash(x), base.log_prob(x) - base._sum(self._log_slope(x))
+
     def entropy(self) -> Float[Array, "*b"]:
         """H(x) + Σ_i E[log(1 − tanh² x_i)] + Σ_i log((high − low) / 2).
 

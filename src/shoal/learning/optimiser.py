@@ -64,6 +64,28 @@ def optimiser(
     return Optimiser(init, step, lambda gradient, state, params, p: one(gradient, state, params, lengths[p]))
 
 
+Adam = Callable[[int, frozenset[str]], Optimiser]
+"""(number of nets P, names of frozen arrays) -> an optimiser for parameters [P ...]."""
+
+
+def by_part(adam: Adam, parts: dict[str, int], frozen: frozenset[str]) -> Optimiser:
+    """One optimiser of a dict of parameters, whose parts have axes P of their own; its norm is the mean over parts."""
+    own = {
+        part: adam(nets, frozenset(name.removeprefix(f"{part}.") for name in frozen if name.startswith(f"{part}.")))
+        for part, nets in parts.items()
+    }
+
+    def step(gradient: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree, Array]:
+        moved = {part: each.step(gradient[part], state[part], params[part]) for part, each in own.items()}
+        params, state, norms = ({part: x[k] for part, x in moved.items()} for k in range(3))
+        return params, state, jnp.stack(list(norms.values())).mean()
+
+    def step_one(*_: PyTree) -> tuple[PyTree, PyTree, Array]:
+        raise TypeError("The parts have no common axis of policies.")
+
+    return Optimiser(lambda params: {part: each.init(params[part]) for part, each in own.items()}, step, step_one)
+
+
 OptimiserStep = Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree, Metrics]]
 """(gradient, optimiser state, parameters) -> (parameters, optimiser state, gradient norms by name)."""
 

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from shoal.bounds import LARGEST_INT, Bounds, Count, Fraction, Positive, Rate, Size, off
 from shoal.equations.normalise import Running
+from shoal.equations.returns import Scalar, n_step_returns
 from shoal.equations.targets import RewardNorm, init_rewards
 from shoal.errors import InputError
 from shoal.learning.config import AgentConfig, check_options
@@ -213,3 +214,39 @@ def warmed_up(config: ReplayConfig, shape: tuple[int, ...]) -> Bool[Array, "L B"
     length = shape[0]
     start = config.burn_in if length > 1 else 0
     return jnp.broadcast_to((jnp.arange(length) >= start)[:, None], shape)
+
+
+# Targets over several steps of single transitions: windows of n timesteps, of which the first is trained on.
+
+
+def check_windows(config: ReplayConfig) -> None:
+    """Refuse options of recurrent nets, which learn from sequences.
+
+    Raises:
+        InputError: naming the option.
+    """
+    check_replay(config)
+    if config.network.recurrent:
+        raise InputError("This algorithm trains feed-forward nets on single transitions: leave out recurrent.")
+
+
+def make_windows(config: ReplayConfig, n: int, *, state: bool) -> Replay:
+    """The replay buffer from which windows of n timesteps are drawn, which start at any stored timestep."""
+    return make_replay(config, sequences=False, state=state)._replace(length=n)
+
+
+def window_as_transition(traj: Trajectory) -> Trajectory:
+    """The first timestep of a window [n, B, ...], as a trajectory [1, B, ...] whose outcome is the one from which its
+    n-step return bootstraps: that of the episode's end, or of the last timestep."""
+    end = traj.outcome.last.at[-1].set(True).argmax(0)
+    step, action, extras = jax.tree.map(lambda x: x[:1], (traj.step, traj.action, traj.extras))
+    outcome = jax.tree.map(lambda x: x[end, jnp.arange(end.shape[0])][None], traj.outcome)
+    return Trajectory(step, action, extras, outcome, traj.carry)
+
+
+def window_return(
+    reward: Float[Array, "n B"], discount: Float[Array, "n B"], value: Float[Array, "1 B"], last: Array, gamma: Scalar
+) -> Float[Array, "1 B"]:
+    """The n-step return of the first timestep, from the value of the outcome of :func:`window_as_transition`."""
+    values = jnp.broadcast_to(value, reward.shape)
+    return n_step_returns(reward, discount, values, last, gamma=gamma, n=reward.shape[0])[:1]

@@ -96,15 +96,35 @@ def make_distribution(spec: EnvSpec, squash: bool) -> Callable[[Array, Array], D
     return to_distribution
 
 
+LOG_STD_RANGE = (-20.0, 2.0)
+"""Bounds of a log standard deviation that is the net's output (Haarnoja et al. 2018)."""
+
+
 def make_actor(
-    spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool, output_gain: float, log_std: float, squash: bool
+    spec: EnvSpec,
+    body: Body,
+    index: tuple[int, ...],
+    agent_id: bool,
+    output_gain: float,
+    log_std: float | None,
+    squash: bool,
 ) -> Actor:
-    """A policy for every agent from its own observation, with the distributions of :func:`make_distribution`."""
+    """A policy for every agent from its own observation, with the distributions of :func:`make_distribution`.
+
+    The log standard deviation of a Gaussian is a parameter that starts at ``log_std``; where this is None, it is the
+    net's output within :data:`LOG_STD_RANGE`.
+    """
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
-    to_distribution = make_distribution(spec, squash)
-    gaussian = log_std if isinstance(spec.action, Box) else None
-    one = build_body(body, source.layout, spec.action.width, output_gain=output_gain, log_std=gaussian)
+    distribution_of, box = make_distribution(spec, squash), isinstance(spec.action, Box)
+    width = spec.action.width * (2 if box and log_std is None else 1)
+    one = build_body(body, source.layout, width, output_gain=output_gain, log_std=log_std if box else None)
     net, output = per_agent(one, index), in_turns(spec, one, index)
+
+    def to_distribution(x: Array, legal: Array) -> Distribution:
+        if box and log_std is None:
+            mean, spread = jnp.split(x, 2, axis=-1)
+            x = jnp.concatenate([mean, jnp.clip(spread, *LOG_STD_RANGE)], axis=-1)
+        return distribution_of(x, legal)
 
     def distribution(
         params: PyTree, carry: PyTree, step: Step, epsilon: Array | None = None

@@ -1,7 +1,7 @@
-"""Actors and critics of MADDPG, DDPG and MATD3.
+"""Actors and critics of MADDPG, DDPG and MATD3, and of HADDPG and HATD3.
 
 Actors are deterministic, or discrete and relaxed, also as ensembles; critics are of joint actions, one or several per
-agent.
+agent or for the team.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.equations.distributions import Categorical, described, gumbel_softmax, row_keys
 from shoal.equations.reduce import total
-from shoal.equations.targets import RewardNorm, mask_dead_values, unscaled
+from shoal.equations.targets import RewardNorm, mask_dead_values, of_a_living_team, unscaled
 from shoal.errors import InputError, unknown
+from shoal.learning.optimiser import Adam, Optimiser
 from shoal.models.actor_critic import make_distribution
 from shoal.networks.body import Body, build_body
 from shoal.networks.inputs import (
@@ -28,7 +29,7 @@ from shoal.networks.inputs import (
     normalised,
     vector_layout,
 )
-from shoal.networks.net import last_carry
+from shoal.networks.net import Net, last_carry
 from shoal.networks.sharing import copies, per_agent
 from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step
 
@@ -67,6 +68,10 @@ class Actors(NamedTuple):
     net_of: Callable[[dict[str, Array]], Int[Array, "*#b N"]]
     """Extras [*b ...] -> which of the nets chose each action."""
     num_nets: int
+    features: Callable[[Step], Float[Array, "*b N F"]]
+    """Normalised step -> what each agent's net reads."""
+    alone: Callable[[PyTree, Float[Array, "T b F"], Array], Float[Array, "T b A"]]
+    """One feed-forward net alone: (its parameters without the axis P, features, first [T b]) -> its output."""
     extras: tuple[str, ...] = ()
     """Names of the extras of ``act`` that the other functions read."""
 
@@ -133,7 +138,8 @@ def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: boo
     """
     make_distribution(spec, False)  # refuses boxes without bounds
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
-    net, nets = per_agent(build_body(body, source.layout, spec.action.width, output_gain=0.01), index), jnp.array(index)
+    one = build_body(body, source.layout, spec.action.width, output_gain=0.01)
+    net, nets = per_agent(one, index), jnp.array(index)
 
     def output(params: PyTree, carry: PyTree, step: Step, extras: dict[str, Array]) -> tuple[PyTree, Array]:
         return net.apply(params, carry, source.features(step), step.first)
@@ -142,7 +148,13 @@ def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: boo
         return Carry(net.initial_carry((num_envs,)))
 
     act, inspect = make_act(spec.action, output), make_inspect_actors(spec.action, output)
-    return Actors(net.init, initial_carry, output, act, inspect, lambda extras: nets, max(index) + 1)
+    count, alone = max(index) + 1, output_alone(one)
+    return Actors(net.init, initial_carry, output, act, inspect, lambda extras: nets, count, source.features, alone)
+
+
+def output_alone(one: Net) -> Callable[[PyTree, Array, Array], Array]:
+    """An ``Actors.alone``."""
+    return lambda params, x, first: one.apply(params, (), x, first)[1]
 
 
 # Ensembles of K sub-policies per agent, one of which acts in an episode (Lowe et al. 2017, section 4.3, eq. 9).
@@ -162,7 +174,8 @@ def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: b
     make_distribution(spec, False)  # refuses boxes without bounds
     n, width = spec.num_agents, spec.action.width
     source = actor_input(spec, agent_id and max(index) + 1 < n)
-    net = per_agent(build_body(body, source.layout, width, output_gain=0.01), copies(index, members))
+    one = build_body(body, source.layout, width, output_gain=0.01)
+    net = per_agent(one, copies(index, members))
     first_net = jnp.array(index) * members
 
     def output(params: PyTree, carry: PyTree, step: Step, extras: dict[str, Array]) -> tuple[PyTree, Array]:
@@ -184,7 +197,8 @@ def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: b
 
     act, inspect = make_act(spec.action, output, start), make_inspect_actors(spec.action, output)
     nets = members * (max(index) + 1)
-    return Actors(net.init, initial_carry, output, act, inspect, net_of, nets, ("member",))
+    alone = output_alone(one)
+    return Actors(net.init, initial_carry, output, act, inspect, net_of, nets, source.features, alone, ("member",))
 
 
 # What critics read.
@@ -303,6 +317,36 @@ def make_critics(
     return Critics(net.init, values)
 
 
+class TeamCritics(NamedTuple):
+    """C critics Q(x, a_1 … a_N) of the team."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    values: Callable[[PyTree, Step, Float[Array, "T E N A"]], Float[Array, "T E C"]]
+    """(parameters, normalised step, encoded joint action) -> Q."""
+    optimiser: Callable[[Adam, frozenset[str]], Optimiser]
+    """(optimiser of P nets, names of frozen arrays) -> the critics' optimiser."""
+
+
+def make_team_critics(spec: EnvSpec, body: Body, kind: str, count: int) -> TeamCritics:
+    """``count`` feed-forward critics of the team's return; ``kind`` is ``concat`` or ``state``.
+
+    Raises:
+        InputError: there is no such input, or the environment has no global state to read.
+    """
+    if kind not in ("concat", "state"):
+        raise unknown("critic input", kind, ("concat", "state"))
+    n, source = spec.num_agents, critic_input(spec, kind, agent_id=False)  # type: ignore[arg-type]
+    layout = source.layout + layout_of_agents(vector_layout(spec.action.width, "action"), range(n))
+    net = per_agent(build_body(replace(body, recurrent=None), layout, 1), tuple(range(count)))
+
+    def values(params: PyTree, step: Step, joint: Array) -> Array:
+        x = jnp.concatenate([source.features(step), joint.reshape(*joint.shape[:-2], -1)], -1)
+        x = jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], count, x.shape[-1]))
+        return net.apply(params, (), x, step.first)[1][..., 0]
+
+    return TeamCritics(net.init, values, lambda adam, frozen: adam(count, frozen))
+
+
 def taken(spec: EnvSpec, action: Array, step: Step) -> Float[Array, "*b N N A"]:
     """The joint action that was taken, as every agent's critic reads it."""
     u = encode_actions(spec.action, action, step)
@@ -326,6 +370,18 @@ def make_inspect_critics(
         return found
 
     return inspect
+
+
+def inspect_team_value(
+    spec: EnvSpec, critics: TeamCritics, reward_norm: RewardNorm, learner: Learner, step: Step, action: Array
+) -> dict[str, Array]:
+    """``value`` of an ``Algorithm.inspect``: the first critic's value of the actions, if the learner has critics."""
+    if not (learner.critic and learner.statistics) or reward_norm == "standardise":
+        return {}
+    seen = jax.tree.map(lambda x: x[None], normalised(learner.policy.inputs, step))
+    q = critics.values(learner.critic, seen, encode_actions(spec.action, action[None], seen))[0, ..., 0]
+    value = unscaled(learner.statistics.reward, of_a_living_team(q, step.alive))
+    return {"value": jnp.broadcast_to(value[..., None], step.alive.shape)}
 
 
 def per_net(mask: Array, net_of: Int[Array, "*#b N"], nets: int) -> Float[Array, "*b N"]:

@@ -247,6 +247,20 @@ _Q: list[tuple[str, Flags]] = [
     ("*", _ANYWHERE),
 ]
 
+# HARL's published settings (Zhong et al. 2024; Liu et al. 2024: tuned_configs of its repository), without a search of
+# our own: a gradient step per 10 (HADDPG, HATD3) or 20 (HASAC) environment steps. HARL takes 50 of them after 50 steps
+# of all environments; shorter rollouts with the same ratio hold fewer batches in memory. HARL's runs of MPE have 5 and
+# 10 million steps.
+_HA_MPE: Flags = {"num_envs": 20, "rollout_length": 25, "gradient_steps": 25, "hidden": (128, 128), "steps": 1e6}
+_HA_DDPG: list[tuple[str, Flags]] = [("mpe/*", _HA_MPE), ("*", _ANYWHERE)]
+_SAC_SIZES: Flags = {"num_envs": 20, "rollout_length": 10, "gradient_steps": 10}
+_SAC_MPE: Flags = _SAC_SIZES | {"learning_rate": 5e-4, "critic_learning_rate": 5e-4, "n_step": 20, "steps": 1e6}
+_HA_SAC: list[tuple[str, Flags]] = [("mpe/*", _SAC_MPE), ("*", _ANYWHERE)]
+
+# FACMAC's for MA-MuJoCo (Peng et al. 2021; its repository, which takes a gradient step after every environment step),
+# with a batch of ten times the size after every tenth. Nothing was searched for.
+_FACMAC: list[tuple[str, Flags]] = [("*", _ANYWHERE | {"batch_size": 1000})]
+
 OFF_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "iql": _Q,
     "vdn": _Q,
@@ -256,6 +270,11 @@ OFF_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "maddpg": _MADDPG,
     "iddpg": _MADDPG,
     "matd3": _MADDPG,
+    "facmac": _FACMAC,
+    "haddpg": _HA_DDPG,
+    "hatd3": _HA_DDPG,
+    "hasac": _HA_SAC,
+    "masac": _HA_SAC,
 }
 
 # Skirmish, and environments of other libraries.
@@ -328,6 +347,28 @@ _BODY: Flags = {
 # HARL's of Ant 4x2.
 _ANT: Flags = _BODY | {"epochs": 5, "clip": 0.1, "value_clip": 0.1, "entropy_coef": 0.0}
 _HATRPO_BODY: Flags = {name: value for name, value in _BODY.items() if name != "clip"} | {"max_kl": 0.01}
+# HARL's of its off-policy methods, by task; the comment of OFF_POLICY says what was changed.
+_BODIES: Flags = {"critic_input": "state", "steps": 1e6, "eval_episodes": 20}
+_TEN: Flags = _BODIES | {"num_envs": 10, "rollout_length": 10, "gradient_steps": 10}
+_HATD3_BODIES: list[tuple[str, Flags]] = [
+    ("mamujoco/Walker2d-2x3", _TEN | {"n_step": 20, "policy_delay": 8}),
+    ("mamujoco/Walker2d-*", _TEN | {"n_step": 25}),
+    ("mamujoco/HalfCheetah-*", _TEN | {"n_step": 10}),
+    ("mamujoco/*", _TEN | {"n_step": 5}),
+]
+_HADDPG_BODIES: list[tuple[str, Flags]] = [
+    ("mamujoco/Ant-*", _TEN | {"n_step": 20, "gradient_steps": 5, "noise": 0.05}),
+    ("mamujoco/Walker2d-2x3", _TEN | {"n_step": 10}),
+    ("mamujoco/*", _TEN | {"n_step": 20}),
+]
+_FACMAC_BODIES: Flags = _TEN | {"batch_size": 1000, "target_rate": 0.01}
+_SOFT: Flags = _BODIES | {"num_envs": 20, "rollout_length": 10, "gradient_steps": 10}
+_FIXED: Flags = _SOFT | {"adapt_alpha": False, "alpha": 0.2}
+_HASAC_BODIES: list[tuple[str, Flags]] = [
+    ("mamujoco/Ant-*", _FIXED | {"n_step": 5, "critic_learning_rate": 3e-4}),
+    ("mamujoco/Walker2d-*", _FIXED | {"n_step": 20, "learning_rate": 5e-4}),
+    ("mamujoco/*", _SOFT | {"n_step": 10}),
+]
 # Larger steps and fewer minibatches than MAT's own for HalfCheetah 6x1 (Wen et al. 2022: 5e-5, 40), as suits a tenth of
 # its steps.
 _MAT_BODY: Flags = {
@@ -453,5 +494,10 @@ ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
     ],
     "happo": [("mamujoco/Ant-*", _ANT), ("mamujoco/*", _BODY)],
     "hatrpo": [("mamujoco/*", _HATRPO_BODY)],
+    "facmac": [("mamujoco/*", _FACMAC_BODIES)],
+    "haddpg": _HADDPG_BODIES,
+    "hatd3": _HATD3_BODIES,
+    "hasac": _HASAC_BODIES,
+    "masac": _HASAC_BODIES,
     "mat": [("mamujoco/*", _MAT_BODY)],
 }

@@ -11,7 +11,11 @@ from typing import Any
 
 ALGORITHMS: dict[str, int] = {
     "coma": 1,
+    "facmac": 1,
+    "haddpg": 1,
     "happo": 1,
+    "hasac": 1,
+    "hatd3": 1,
     "hatrpo": 1,
     "ia2c": 1,
     "iddpg": 1,
@@ -22,6 +26,7 @@ ALGORITHMS: dict[str, int] = {
     "maddpg": 1,
     "mapg": 1,
     "mappo": 1,
+    "masac": 1,
     "mat": 1,
     "mat_dec": 1,
     "matd3": 1,
