@@ -76,6 +76,11 @@ REPLAY_ROWS = {
     "maddpg-inferred": OFF | {"algorithm": "maddpg", "batch_size": 1024, "policies": "inferred"},
     "maddpg-ensemble3": OFF | {"algorithm": "maddpg", "batch_size": 1024, "ensemble": 3},
     "matd3": OFF | {"algorithm": "matd3", "batch_size": 1024},
+    "facmac": OFF | {"algorithm": "facmac", "batch_size": 1024, "hidden": (64, 64)},
+    "haddpg": OFF | {"algorithm": "haddpg", "batch_size": 1024, "hidden": (64, 64)},
+    "hatd3": OFF | {"algorithm": "hatd3", "batch_size": 1024, "hidden": (64, 64)},
+    "masac": OFF | {"algorithm": "masac", "batch_size": 1024, "hidden": (64, 64)},
+    "hasac": OFF | {"algorithm": "hasac", "batch_size": 1024, "hidden": (64, 64)},
     **{
         f"vdn-capacity-{capacity}": OFF | {"algorithm": "vdn", "batch_size": 256, "buffer_size": capacity}
         for capacity in (10_000, 100_000, 1_000_000, 10_000_000)
