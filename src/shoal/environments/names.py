@@ -61,6 +61,7 @@ FAMILIES: dict[str, str] = {
     "football/": f"{_ADAPTERS}.football:make",
     "gymnasium:": f"{_ADAPTERS}.gymnasium:make",
     "hanabi/": "shoal.environments.hanabi.tasks:make",
+    "hands/": "shoal.environments.hands.tasks:make",
     "jaxmarl/": f"{_ADAPTERS}.jaxmarl:make",
     "lbf/": f"{_ADAPTERS}.lbf:make",
     "mamujoco/": f"{_ADAPTERS}.mamujoco:make",

@@ -346,6 +346,25 @@ _BODY: Flags = {
 }
 # HARL's of Ant 4x2.
 _ANT: Flags = _BODY | {"epochs": 5, "clip": 0.1, "value_clip": 0.1, "entropy_coef": 0.0}
+# Discount, step size and epochs of HARL's settings of Bi-DexHands' ShadowHandOver (Zhong et al. 2024), with smaller
+# batches, since there are fewer hands in parallel. Both are right hands, in the frame of the world: nothing is shared.
+_HANDS: Flags = {
+    "hidden": (256, 256),
+    "activation": "relu",
+    "normalise_inputs": True,
+    "gamma": 0.95,
+    "learning_rate": 5e-4,
+    "num_envs": 32,
+    "rollout_length": 75,
+    "epochs": 5,
+    "minibatches": 4,
+    "log_std": -0.7,
+    "entropy_coef": 0.0,
+    "sharing": "independent",
+    "critic_input": "state",
+    "steps": 1e6,
+    "eval_episodes": 32,
+}
 _HATRPO_BODY: Flags = {name: value for name, value in _BODY.items() if name != "clip"} | {"max_kl": 0.01}
 # HARL's of its off-policy methods, by task; the comment of OFF_POLICY says what was changed.
 _BODIES: Flags = {"critic_input": "state", "steps": 1e6, "eval_episodes": 20}
@@ -476,6 +495,7 @@ ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
     "mappo": [
         ("mamujoco/Ant-*", _ANT),
         ("mamujoco/*", _BODY),
+        ("hands/*", _HANDS),
         ("gymnasium:LunarLander*", _LANDER),
         ("lbf/*", _PPO_FORAGING),
         ("jaxmarl/smax/*", _SMAX),
@@ -485,6 +505,7 @@ ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
     ],
     "ippo": [
         ("mamujoco/*", {name: value for name, value in _BODY.items() if name != "critic_input"}),
+        ("hands/*", {name: value for name, value in _HANDS.items() if name != "critic_input"}),
         ("gymnasium:LunarLander*", _LANDER),
         ("pettingzoo:*cooperative_pong*", _PONG_IPPO),
         ("grid/pursuit", _PURSUIT),
@@ -492,7 +513,7 @@ ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
         ("pettingzoo:*pursuit*", _PURSUIT),
         ("pettingzoo:*pistonball*", _PISTONS),
     ],
-    "happo": [("mamujoco/Ant-*", _ANT), ("mamujoco/*", _BODY)],
+    "happo": [("mamujoco/Ant-*", _ANT), ("mamujoco/*", _BODY), ("hands/*", _HANDS)],
     "hatrpo": [("mamujoco/*", _HATRPO_BODY)],
     "facmac": [("mamujoco/*", _FACMAC_BODIES)],
     "haddpg": _HADDPG_BODIES,

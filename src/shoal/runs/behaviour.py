@@ -45,6 +45,7 @@ ENVIRONMENTS: dict[str, int] = {
     "grid/": 1,
     "gymnasium:": 1,
     "hanabi/": 2,
+    "hands/": 1,
     "jaxmarl/": 1,
     "lbf/": 1,
     "mamujoco/": 1,

@@ -11,6 +11,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "gymnasium": ("gymnasium[box2d,mujoco]>=1.0",),
     "pettingzoo": ("pettingzoo>=1.25", "mpe2>=1.1"),
     "mamujoco": ("gymnasium-robotics>=1.4.2", "gymnasium>=1.2", "mujoco>=3.0"),
+    "hands": ("mujoco>=3.3",),
     "hanabi": ("open-spiel>=2.0.2",),
     "lbf": ("jumanji>=1.1", "lbforaging>=2.0"),
     "rware": ("jumanji>=1.1", "rware>=2.0"),

@@ -24,6 +24,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "football/": ("gfootball", "gym"),
     "gymnasium:": ("gymnasium", "gymnasium_robotics", "mujoco", "Box2D"),
     "hanabi/": ("pyspiel", "open_spiel"),
+    "hands/": ("mujoco",),
     "jaxmarl/": ("jaxmarl", "brax"),
     "lbf/": ("jumanji", "lbforaging", "gymnasium"),
     "mamujoco/": ("gymnasium_robotics", "gymnasium", "mujoco", "pettingzoo"),
