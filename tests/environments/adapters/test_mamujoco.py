@@ -2,11 +2,13 @@
 
 import pickle
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import shoal
 from shoal.environments import registry
 from shoal.environments.adapters import mamujoco
 from shoal.errors import InputError
@@ -190,6 +192,19 @@ def test_neighbours_are_seen_by_depth():
     assert widths == [(11, 11), (12, 12), (13, 13)]
 
 
+def test_all_agents_may_observe_the_whole_robot():
+    """As in HARL's code, apart from its number of the agent and its norm."""
+    game, out, draw = start("Walker-2x3", full_observation=True)
+    theirs = mamujoco.original("Walker2d", "2x3", 1)
+    theirs.reset(seed=3)
+    for _ in range(30):
+        np.testing.assert_array_equal(out.obs, np.tile(theirs.state().astype(np.float32), (2, 1)))
+        action = draw()
+        game.step(action, out)
+        theirs.step(dict(zip(game.spec.agents, action, strict=True)))
+    assert game.spec.obs_dims == (17, 17) and game.spec.novel == ()
+
+
 @pytest.mark.parametrize(
     ("task", "said"),
     [
@@ -232,3 +247,13 @@ def test_the_camera_follows_the_robot(monkeypatch):
     monkeypatch.setattr(game._body, "render", lambda: looks.append(renderer.camera_id))
     assert renderer.camera_id == -1 and game.render() is None
     assert [model.camera(i).name for i in looks] == ["track"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["happo", "mappo"])
+@pytest.mark.parametrize("task", [row[0] for row in TASKS])
+def test_the_papers_tasks_train(task: str, algorithm: str, tmp_path: Path):
+    """An update with the preset's nets and a rollout of a few steps."""
+    settings: dict[str, Any] = {"steps": 40, "num_envs": 4, "rollout_length": 10, "epochs": 1, "eval_episodes": 0}
+    run = shoal.train(algorithm, f"mamujoco/{task}", folder=tmp_path / "run", num_workers=0, **settings)
+    assert run.last_step == 40 and run.spec.num_agents == int(task.partition("-")[2].partition("x")[0])

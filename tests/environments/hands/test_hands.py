@@ -1,9 +1,11 @@
 """Two hands: the model beside gymnasium-robotics' hand, and the rules of the tasks."""
 
+import importlib
 import pickle
 import subprocess
 import sys
 from importlib import util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -284,6 +286,15 @@ def test_lifting_pays_while_both_palms_are_near():
     mujoco.mj_kinematics(game._model, d)
     reward, won, _, over = game._lift()
     assert reward > 0.4 - 0.16 + 3 * 0.385 and won and not over
+
+
+@pytest.mark.parametrize("task", ["door_open_inward", "lift_underarm"])
+def test_a_script_opens_the_door_and_lifts_the_pot(task: str, monkeypatch: pytest.MonkeyPatch):
+    """Fingers take hold of handles: contacts bear the weight."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
+    scripted: Any = importlib.import_module("bodies")
+    (row,), _ = scripted.play(host_env(f"hands/{task}", horizon=220, substeps=2), scripted.SCRIPTS[f"hands/{task}"], 1)
+    assert row[1:].tolist() == [220, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from shoal.environments.adapters.gymnasium import tracked
+from shoal.environments.options import check_flag
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment, HostTimestep, write_rows
 from shoal.spec import Box, EnvSpec
@@ -90,7 +91,7 @@ def factorisation(robot: str, parts: str) -> dict[str, Any]:
 # Environments.
 
 
-def make(task: str, *, agent_obsk: int | None = 1) -> HostEnvironment:
+def make(task: str, *, agent_obsk: int | None = 1, full_observation: bool = False) -> HostEnvironment:
     """``mamujoco/ROBOT-NxM``: N agents of M joints each, for example ``mamujoco/Ant-4x2``.
 
     Robots: Ant, HalfCheetah, Hopper, Humanoid, HumanoidStandup, Pusher, Reacher, Swimmer, Walker (or Walker2d),
@@ -100,8 +101,10 @@ def make(task: str, *, agent_obsk: int | None = 1) -> HostEnvironment:
 
     Args:
         agent_obsk: how far along the body an agent observes: 0 its own joints, 1 also the positions of adjacent
-            joints (the package's default), and so on. HARL's curves use 0, those of the HAPPO paper 2. None makes the
-            whole robot one agent.
+            joints (the package's default), and so on. None makes the whole robot one agent.
+        full_observation: every agent observes the whole robot, whatever ``agent_obsk`` is. So it is in the code of
+            HARL and of the HAPPO paper, where the setting ``agent_obsk`` has no effect; it also adds the agent's
+            number and standardises each observation over its entries, as ``--agent-id --input-layer-norm`` do.
 
     Raises:
         InputError: the robot or partition is unknown, ``agent_obsk`` is negative, or the package is missing.
@@ -109,7 +112,7 @@ def make(task: str, *, agent_obsk: int | None = 1) -> HostEnvironment:
     robot, parts = parsed(task)
     if agent_obsk is not None and agent_obsk < 0:
         raise InputError(f"agent_obsk counts joints, so it cannot be {agent_obsk}.")
-    maker = functools.partial(_Robot, task, robot, parts, agent_obsk)
+    maker = functools.partial(_Robot, task, robot, parts, agent_obsk, check_flag("full_observation", full_observation))
     return HostEnvironment(maker().spec, maker)
 
 
@@ -168,7 +171,9 @@ class _Robot:
     """A robot as a game. Instead of the package's slow Python code, observations are gathered from the global state,
     of which nearly all robots' observations are entries."""
 
-    def __init__(self, task: str, robot: str, parts: str, agent_obsk: int | None, render: bool = False):
+    def __init__(
+        self, task: str, robot: str, parts: str, agent_obsk: int | None, full: bool = False, render: bool = False
+    ) -> None:
         self._package = package = original(robot, parts, agent_obsk, render)
         # Steps are counted here; the package's wrappers are slow.
         self._limit: int = package.single_agent_env.get_wrapper_attr("_max_episode_steps")
@@ -195,8 +200,12 @@ class _Robot:
         self._to = np.array([joint.act_ids for part in package.agent_action_partitions for joint in part])
         self._entries = np.zeros(self.spec.state_dim + 1, np.float32)
         self._speeds: slice | None = None
-        self._where = self._gathered()
-        self.spec = replace(self.spec, novel=self._unclipped())
+        self._where = None if full else self._gathered()
+        self._full = full
+        if full:
+            self.spec = replace(self.spec, obs_dims=(self.spec.state_dim,) * len(agents), novel=())
+        else:
+            self.spec = replace(self.spec, novel=self._unclipped())
         self._clock = 0
 
     def _gathered(self) -> np.ndarray | None:
@@ -253,7 +262,9 @@ class _Robot:
 
     def _write(self, state: np.ndarray, out: HostTimestep) -> None:
         out.state[...] = state
-        if self._where is None:
+        if self._full:
+            out.obs[...] = out.state
+        elif self._where is None:
             write_rows(out.obs, list(self._package._get_obs().values()))
         else:
             self._entries[:-1] = out.state

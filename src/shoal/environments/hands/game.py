@@ -121,7 +121,7 @@ class Hands:
             self._start_q, self._start_x = d.qpos.copy(), d.xpos[self._bases]
         self._seen = np.concatenate([self._tips.ravel(), self._bodies])
         self._roots = m.body_rootid[self._seen]
-        self._numbers = np.zeros(spec.state_dim)
+        self._numbers, self._vector = np.zeros(spec.state_dim), np.zeros(3)
         self._rows = self._numbers[: 2 * hand_width(moving)].reshape(2, -1)
         self._actions = np.zeros((2, len(MOTORS) + (6 if moving else 0)))
         low, high = self._low[self._driven], self._high[self._driven]
@@ -223,10 +223,11 @@ class Hands:
         rows[:, 137:167] = np.concatenate([wrench[:, 3:], torques], 1).reshape(2, -1)
         if self._base_q is not None:
             rows[:, 167:170] = d.xpos[self._bases]
-            vector = np.zeros(3)
             for row, at in zip(rows, self._base_q + 3, strict=True):
-                self._mujoco.mju_subQuat(vector, d.qpos[at : at + 4], self._start_q[at : at + 4])
-                row[170:173] = vector
+                start = self._start_q[at : at + 4]
+                self._mujoco.mju_subQuat(self._vector, d.qpos[at : at + 4], start)  # in the hand's own frame
+                self._mujoco.mju_rotVecQuat(self._vector, self._vector.copy(), start)
+                row[170:173] = self._vector
         rows[:, -self._actions.shape[1] :] = self._actions
         self._numbers[rows.size :] = self._objects(speeds[count:], move[count:, :3])
 
