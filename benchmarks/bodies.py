@@ -132,6 +132,7 @@ def main() -> None:
     for name in chosen.environments:
         hands = name.startswith("hands/")
         environment = shoal.make(name, **({"substeps": chosen.substeps} if hands else {}))
+        assert isinstance(environment, HostEnvironment)
         policies = [zero, *([straight] if hands else []), uniform, *([SCRIPTS[name]] if name in SCRIPTS else [])]
         for policy in policies:
             results, rate = play(environment, policy, chosen.episodes)

@@ -317,4 +317,4 @@ def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def _angle(one: np.ndarray, other: np.ndarray) -> float:
     """The angle between two quaternions, in [0, π]."""
-    return 2 * np.arccos(min(1.0, abs(one @ other)))
+    return 2 * float(np.arccos(min(1.0, abs(one @ other))))
