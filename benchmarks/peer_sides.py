@@ -296,15 +296,16 @@ def benchmarl(row: dict, _: str) -> tuple[Callable[[int], None], dict]:
             def __reduce__(self) -> Any:  # BenchMARL stores its callbacks
                 return Callback, ()
 
-        Experiment(
-            task=task,
-            algorithm_config=MappoConfig.get_from_yaml(),
-            model_config=net,
-            critic_model_config=net,
-            seed=0,
-            config=config,
-            callbacks=[Turns()],
-        ).run()
+        with tempfile.TemporaryDirectory() as config.save_folder:  # it stores its configuration in any case
+            Experiment(
+                task=task,
+                algorithm_config=MappoConfig.get_from_yaml(),
+                model_config=net,
+                critic_model_config=net,
+                seed=0,
+                config=config,
+                callbacks=[Turns()],
+            ).run()
 
     found = {"agents": row["num_agents"], "version": metadata.version("benchmarl"), "vmas": metadata.version("vmas")}
     return Loop(run), found
