@@ -11,16 +11,41 @@ import pytest
 from shoal import algorithms
 from shoal.cli.commands import COMMANDS
 from shoal.cli.completion import candidates
+from shoal.environments.adapters import jaxmarl, lbf, mamujoco, rware, smac
+from shoal.environments.names import FAMILIES
+from shoal.environments.skirmish import drawn
 
 
 def test_commands_and_names() -> None:
     assert set(COMMANDS) <= set(candidates([]))
     assert {*algorithms.NAMES, *algorithms.SCRIPTED, *algorithms.ALONE} == set(candidates(["train"]))
     for words in (["train", "mappo"], ["check"]):
-        assert {"mpe/simple_spread", "matrix/climbing", "skirmish/", "pettingzoo:"} <= set(candidates(words))
+        found = set(candidates(words))
+        assert {"mpe/simple_spread", "matrix/climbing", "skirmish/MMM2", "smac/zerg_5_vs_5", "pettingzoo:"} <= found
+        assert {prefix for prefix in FAMILIES if prefix in found} == {"gymnasium:", "pettingzoo:"}
     assert candidates(["list"]) == ["algorithms", "environments"]
     assert candidates(["completion"]) == ["bash", "fish", "zsh"]
     assert candidates(["trian"]) == []
+
+
+def test_names_of_families_are_accepted_by_them() -> None:
+    assert set(candidates(["check"], "skirmish/t")) == {f"skirmish/{task}" for task in smac.DRAWN if task[0] == "t"}
+    assert all(drawn.NAME.fullmatch(task) for task in smac.DRAWN)
+    for family, parsed in {
+        "lbf": lbf.parse_lbf_task,
+        "rware": rware.parse_rware_task,
+        "mamujoco": mamujoco.parsed,
+    }.items():
+        tasks = [name.removeprefix(f"{family}/") for name in candidates(["check"], f"{family}/")]
+        assert len(tasks) > 5 and all(map(parsed, tasks))
+    known = {*jaxmarl.FAMILIES, *jaxmarl.ALIASES}
+    assert all(name.split("/")[1] in known for name in candidates(["check"], "jaxmarl/"))
+
+
+def test_names_are_completed_without_jax() -> None:
+    program = "import sys; from shoal.cli.completion import candidates; print(len(candidates(['check'])), *sys.modules)"
+    words = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert int(words[0]) > 150 and {"jax", "scipy", "flax"}.isdisjoint(words)
 
 
 def test_flags_and_their_fixed_values() -> None:

@@ -79,7 +79,7 @@ def candidates(words: Sequence[str], begun: str = "") -> list[str]:
     if command not in COMMANDS:
         return []
     named = _named(command, rest)
-    if rest == named and not begun.startswith("-") and (following := _names(command, len(rest))):
+    if rest == named and not begun.startswith("-") and (following := _names(command, len(rest), begun)) is not None:
         return following
     flags = _flags(command, named)
     before = next((flag for flag in flags if rest and flag.spelt == rest[-1] and not flag.booleans), None)
@@ -98,17 +98,12 @@ def _named(command: str, rest: Sequence[str]) -> list[str]:
     return list(rest[: min(_FIRST.get(command, 0), count)])
 
 
-def _names(command: str, place: int) -> list[str]:
-    """The names that may stand at a place among a command's first words."""
-    environments = [*names.names(), *names.FAMILIES]
-    places = {
-        "train": [_METHODS, environments],
-        "check": [environments],
-        "list": [["algorithms", "environments"]],
-        "completion": [sorted(SCRIPTS)],
-    }
-    found = places.get(command, [])
-    return list(found[place]) if place < len(found) else []
+def _names(command: str, place: int, begun: str) -> list[str] | None:
+    """The names that may stand at a place among a command's first words; None where no name stands."""
+    if (command, place) in (("train", 1), ("check", 0)):
+        return names.completed(begun)
+    found = {"train": _METHODS, "list": ["algorithms", "environments"], "completion": sorted(SCRIPTS)}
+    return found.get(command) if place == 0 else None
 
 
 def _flags(command: str, named: Sequence[str]) -> list[Flag]:

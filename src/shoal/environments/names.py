@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import importlib
 import inspect
 import shlex
 import types
@@ -72,10 +73,51 @@ FAMILIES: dict[str, str] = {
 }
 """Prefix of a family's names -> the function that builds its environments from the rest of the name and options."""
 
+_SMAX = (
+    "3m",
+    "2s3z",
+    "25m",
+    "3s5z",
+    "8m",
+    "5m_vs_6m",
+    "10m_vs_11m",
+    "27m_vs_30m",
+    "3s5z_vs_3s6z",
+    "3s_vs_5z",
+    "6h_vs_8z",
+)
+_KITCHENS = ("asymm_advantages", "coord_ring", "counter_circuit", "cramped_room", "forced_coord")
+_BODIES = ("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9x8", "walker2d_2x3")
+_JAXMARL = ("hanabi", *_BODIES, *(f"overcooked_v2/{name}" for name in _KITCHENS), *(f"smax/{name}" for name in _SMAX))
+_TASKS: dict[str, tuple[str, ...]] = {
+    "football/": (f"{_ADAPTERS}.football:PLAYERS",),
+    "hanabi/": ("shoal.environments.hanabi.tasks:TASKS",),
+    "jaxmarl/": (f"{__name__}:_JAXMARL",),  # its adapter imports JAX
+    "lbf/": (f"{_ADAPTERS}.lbf:PUBLISHED",),
+    "mamujoco/": (f"{_ADAPTERS}.mamujoco:PUBLISHED",),
+    "rware/": (f"{_ADAPTERS}.rware:PUBLISHED",),
+    "skirmish/": ("shoal.environments.skirmish.maps:MAPS", f"{_ADAPTERS}.smac:DRAWN"),
+    "smac/": (f"{_ADAPTERS}.smac:LIMITS", f"{_ADAPTERS}.smac:DRAWN"),
+}
+
 
 def names() -> tuple[str, ...]:
     """The names of all built-in device environments, sorted."""
     return tuple(sorted(FACTORIES))
+
+
+def completed(begun: str) -> list[str]:
+    """The names of environments that start with ``begun``: built-in ones and the usual ones of each family.
+
+    Of a family whose names are those of another package (``gymnasium:``, ``pettingzoo:``) it is the prefix.
+    """
+    found = [name for name in FACTORIES if name.startswith(begun)]
+    for prefix in FAMILIES:
+        if prefix.startswith(begun) or begun.startswith(prefix):
+            places = (path.partition(":") for path in _TASKS.get(prefix, ()))
+            tasks = [task for module, _, name in places for task in getattr(importlib.import_module(module), name)]
+            found += [name for task in tasks or [""] if (name := f"{prefix}{task}").startswith(begun)]
+    return sorted(found)
 
 
 def built_in(name: str) -> bool:

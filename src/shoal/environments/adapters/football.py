@@ -1,4 +1,6 @@
-"""``football/…``: Google Research Football, its academy and its full games. Does not import JAX.
+"""``football/…``: Google Research Football, its academy and its full games.
+
+Does not import JAX.
 
 Kurach et al. 2020, "Google Research Football: A Novel Reinforcement Learning Environment". Observations, players and
 rewards are by default those of Yu et al. 2022, "The Surprising Effectiveness of PPO in Cooperative Multi-Agent Games".

@@ -24,6 +24,16 @@ MAX_LEVEL = 2
 """The highest level of an agent, as in all registered tasks."""
 HIGHEST = 100
 """The highest level that the option ``levels`` takes."""
+PUBLISHED = (
+    "8x8-2p-2f-coop",
+    "2s-8x8-2p-2f-coop",
+    "10x10-3p-3f",
+    "2s-10x10-3p-3f",
+    "15x15-3p-5f",
+    "15x15-4p-3f",
+    "15x15-4p-5f",
+)
+"""The tasks of Papoudakis et al. 2021."""
 _NAME = re.compile(
     r"(?:Foraging-)?((?:(\d{1,4})s-)?(\d{1,4})x(\d{1,4})-(\d{1,4})p-(\d{1,4})f(-coop)?)(?:-v\d+)?", re.ASCII
 )

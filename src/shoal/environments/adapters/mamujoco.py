@@ -44,6 +44,8 @@ ROBOTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "Walker2d": (6, ("2x3",)),
 }
 SEGMENTED = ("ManySegmentAnt", "ManySegmentSwimmer")
+PUBLISHED = tuple(f"{robot}-{parts}" for robot, (_, named) in ROBOTS.items() for parts in named)
+"""Names of tasks whose partition the package names."""
 
 
 def parsed(task: str) -> tuple[str, str]:

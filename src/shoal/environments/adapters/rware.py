@@ -26,6 +26,8 @@ HEIGHT = 8
 """Height of a block in shelves."""
 REQUESTS = {"-easy": 2.0, "": 1.0, "-hard": 0.5}
 """Shelves requested at any time, per robot."""
+PUBLISHED = tuple(f"{size}-{robots}ag{more}" for size in SIZES for robots in (2, 4) for more in REQUESTS)
+"""Names of usual tasks, which include those of Papoudakis et al. 2021."""
 MAX_COLOURS = 4
 _NAME = re.compile(
     r"(?:rware-)?((?:(\d)color-)?(tiny|small|medium|large)-(\d{1,4})ag(-easy|-hard|))(?:-v\d+)?", re.ASCII

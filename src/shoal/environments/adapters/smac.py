@@ -1,4 +1,6 @@
-"""``smac/…``: battles of small armies, in any package with SMAC's interface. Does not import JAX.
+"""``smac/…``: battles of small armies, in any package with SMAC's interface.
+
+Does not import JAX.
 
 Samvelyan et al. 2019, "The StarCraft Multi-Agent Challenge"; Ellis et al. 2023, "SMACv2"; Michalski et al. 2023,
 "SMAClite: A Lightweight Environment for Multi-Agent Reinforcement Learning", which needs no StarCraft II.
@@ -60,6 +62,13 @@ LIMITS = {
     "so_many_baneling": 100,
 }
 """SMAC's time limits in steps, by map (``smac/env/starcraft2/maps/smac_maps.py``)."""
+
+DRAWN = tuple(
+    f"{race}_{armies}"
+    for race in ("protoss", "terran", "zerg")
+    for armies in ("5_vs_5", "10_vs_10", "10_vs_11", "20_vs_20", "20_vs_23")
+)
+"""SMACv2's published maps; any other numbers of units up to 4 digits are names too."""
 
 INSTALL = {
     "smac": "SMAC (StarCraft II, and pip install git+https://github.com/oxwhirl/smac)",

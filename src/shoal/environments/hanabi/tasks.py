@@ -1,4 +1,7 @@
-"""``hanabi/…``: the tasks by name, their sizes and their spec."""
+"""``hanabi/…``: Hanabi for 2 to 5 players, on the device or on OpenSpiel.
+
+The tasks by name, their sizes and their spec. Does not import JAX.
+"""
 
 import functools
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import dijkstra
 
 from shoal.environments.options import check_count, check_number
 from shoal.environments.skirmish.units import UNITS, Unit
@@ -125,6 +123,9 @@ def waypoints(terrain: str) -> tuple[np.ndarray, np.ndarray]:
         x · 32 + y to walk straight to, int16 [goal, own cell] over these numbers). The stop is the furthest cell of a
         shortest way that a straight line reaches; it is the goal itself if nothing is between.
     """
+    from scipy.sparse import coo_array  # the names of the maps are completed by the shell, which shall be quick
+    from scipy.sparse.csgraph import dijkstra
+
     cells = walkable(terrain)
     free = np.argwhere(cells)
     everywhere = np.argwhere(np.ones_like(cells))
