@@ -60,7 +60,7 @@ def test_metrics_are_finite_known_and_shares(
     facts = dict(report.facts)
     assert facts["metrics"] == "won, kills"
     if level is None:
-        assert facts["played"].endswith("; won 50.0 %, kills 1")
+        assert facts["played"].endswith("; win rate 50.0 %, kills 1")
 
 
 FOUND: dict[str, tuple[str, str, str]] = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shoal.errors import InputError
-from shoal.plots.texts import duration_text, estimate_text, markdown_table, number_text, summary
+from shoal.plots.texts import duration_text, estimate_text, estimate_texts, markdown_table, number_text, summary
 from shoal.storage import manifest
 from shoal.storage.log import Log
 
@@ -27,6 +27,14 @@ def test_numbers_are_rounded_to_what_is_readable():
     assert {value: estimate_text(value) for value in estimates} == estimates
     assert estimate_text((2.0, math.nan, math.nan)) == "2"
     assert estimate_text((2.0, 2.0, 2.0)) == "2.00 [2.00, 2.00]"
+    won, mixed = (
+        [(100.0, 100.0, 100.0), (15.2, 10.9, 19.9)],
+        [(4855.2, 4628.0, 5191.0), (-0.41, -0.62, 0.1), (9.5, 8.1, 11.0)],
+    )
+    assert estimate_texts(won, typical=True) == ["100.0 [100.0, 100.0]", "15.2 [10.9, 19.9]"]
+    assert estimate_texts(mixed, typical=True) == ["4,855.2 [4,628.0, 5,191.0]", "−0.4 [−0.6, 0.1]", "9.5 [8.1, 11.0]"]
+    assert estimate_texts(mixed) == ["4,855 [4,628, 5,191]", "0 [−1, 0]", "10 [8, 11]"]
+    assert estimate_texts([(1.0, 1.0, 1.0), (0.0, 0.0, 0.0)], typical=True) == ["1 [1, 1]", "0 [0, 0]"]
     durations = {41.23: "41.2 s", 133: "2 min 13 s", 3600: "1 h 00 min", 11_100: "3 h 05 min"}
     assert {value: duration_text(value) for value in durations} == durations
 

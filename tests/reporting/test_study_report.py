@@ -197,12 +197,12 @@ def test_shares_are_shown_in_per_cent_everywhere(tmp_path: Path) -> None:
         write_record(record_path(tmp_path / "records" / "demo", cell), replace(one, evaluation=evaluation, curve=curve))
     found = report(path)
     assert found.tables["Wins"][1] == ["mappo", "50 [25, 75]", "50 [25, 75]"]
-    assert "Mean of the metric won, in per cent [" in found.text
+    assert "Mean of the win rate, in per cent [" in found.text
     assert found.tables["Difference from algorithm qmix"][1][1].startswith("25 [")
     row = found.tables["Published values, and here"][1]
-    assert "won, in per cent" in row and "90.60" in row and "25 [0, 50]" in row
+    assert "win rate, in per cent" in row and "90.60" in row and "25 [0, 50]" in row
     curves, profiles = found.data["chart-data"][0], found.data["chart-data"][-1]
-    assert curves["y"] == "Metric won, in per cent" and curves["lines"][0]["mean"] == [0, 50]
+    assert curves["y"] == "Win rate, in per cent" and curves["lines"][0]["mean"] == [0, 50]
     assert curves["lines"][0]["seeds"] == [[0, 25], [0, 75]]
-    assert profiles["x"] == "Metric won, in per cent τ" and profiles["lines"][0]["x"][-1] == 75
-    assert found.tables["Mean: Metric won, in per cent"][1][2].startswith("50 [")
+    assert profiles["x"] == "Win rate, in per cent τ" and profiles["lines"][0]["x"][-1] == 75
+    assert found.tables["Mean: Win rate, in per cent"][1][2].startswith("50 [")

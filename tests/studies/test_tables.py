@@ -1,6 +1,7 @@
 """Tables over several tasks and figures, judged by the numbers of their records."""
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,17 @@ def test_entries_with_other_tasks_have_no_difference(tmp_path: Path) -> None:
     left_out = '[[exclude]]\nalgorithm = "mappo"\nenvironment = "matrix/two_step"\n'
     assert entries(tmp_path, text, "Difference from algorithm qmix:")[2][1] != "–"
     assert entries(tmp_path, text + left_out, "Difference from algorithm qmix:")[2][1] == "–"
+
+
+def test_entries_of_an_environment_have_the_same_decimals(tmp_path: Path) -> None:
+    """Also those of a family, where environments are rows; no other entry decides about them."""
+    table = '\n[[tables]]\ntitle = "All"\nrows = {}\ncolumns = {}\nwhere = {{ gamma = 0.9 }}\n'
+    names = '"algorithm"', '"environment"'
+    _, _, *rows = entries(tmp_path, table.format(*names))
+    each = [[{len(x.partition(".")[2]) for x in re.findall(r"[\d.]+", entry)} for entry in row[1:]] for row in rows]
+    assert each == [[{1}, {2}], [{1}, {2}]]  # half-widths are 3 or more in climbing, and below 1 in two_step
+    found = entries(tmp_path, table.format(*names[::-1]))[2:]
+    assert {len(x.partition(".")[2]) for row in found for entry in row[1:] for x in re.findall(r"[\d.]+", entry)} == {2}
 
 
 def test_raw_scores_are_not_normalised(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_one_seed_has_an_interval_over_episodes() -> None:
 def test_one_episode_has_no_interval() -> None:
     metrics = {"won": np.ones((1, 1)), "kills": np.full((1, 1), np.nan)}
     result = evaluation.Evaluation(np.ones((1, 1, 1)), np.ones((1, 1)), np.ones((1, 1)), metrics)
-    assert str(result) == "1.00 (1 episode)\nwon 100.0 %\nkills is unknown in all episodes"
+    assert str(result) == "1.00 (1 episode)\nwin rate 100.0 %\nkills is unknown in all episodes"
 
 
 def test_few_seeds_have_a_range() -> None:
@@ -184,7 +184,7 @@ def test_a_metric_has_its_mean_and_interval() -> None:
     alone = evaluation.Evaluation(scores[:1, :, None], scores[:1], scores[:1], {"kills": kills[:1]})
     assert alone.metric("kills")[:3] == (3.0, 2.0, 4.0)  # over the two episodes
     said = str(result).splitlines()
-    assert said[1] == "won 37.5 % (range 25.0 … 50.0)" and said[3] == "never is unknown in all episodes"
+    assert said[1] == "win rate 37.5 % (range 25.0 … 50.0)" and said[3] == "never is unknown in all episodes"
     assert said[2] == "kills 4.00 (range 3.00 … 5.00, known in 3 of 8 episodes)"
     kept = result.as_json()["metrics"]
     assert kept["won"]["mean"] == 0.375 and kept["won"]["per_seed"] == [0.25, 0.5] and kept["kills"]["episodes"] == 3

@@ -15,8 +15,8 @@ from shoal.errors import InputError
 from shoal.statistics.intervals import Estimate, band
 from shoal.statistics.scores import Band
 
-SHARES = frozenset({"won", "lost"})
-"""Metrics from 0 to 1 that are shown in per cent."""
+SHARES = {"won": "win rate", "lost": "loss rate"}
+"""Metrics from 0 to 1 that are shown in per cent, and what texts call them."""
 Vertical = Literal["linear", "log", "symlog"]
 """Scale of a vertical axis. ``symlog`` is linear between −1 and 1 and logarithmic beyond, for values of any sign."""
 Points = tuple[Real[np.ndarray, " _"], Band]
@@ -116,14 +116,14 @@ class Estimates:
 Panel = Lines | Estimates
 
 
-_TITLES = {"won": "Win rate (%)", "lost": "Loss rate (%)"}
+def metric_words(metric: str) -> str:
+    """A metric within a sentence, for example ``win rate``."""
+    return SHARES.get(metric, metric)
 
 
 def metric_title(metric: str) -> str:
     """A column of the log as the title of an axis; shares have their unit."""
-    if metric in _TITLES:
-        return _TITLES[metric]
-    text = metric.replace("_", " ").replace("/", ": ")
+    text = f"{SHARES[metric]} (%)" if metric in SHARES else metric.replace("_", " ").replace("/", ": ")
     shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return shown[:1].upper() + shown[1:]
 

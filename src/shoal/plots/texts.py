@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError
-from shoal.plots.charts import SHARES
+from shoal.plots.charts import SHARES, metric_words
 from shoal.plots.curves import series
 from shoal.statistics.intervals import Estimate, interval, interval_text
 from shoal.storage import manifest
@@ -28,33 +28,40 @@ def estimate_text(estimate: Estimate) -> str:
     if not math.isfinite(half):
         return number_text(mean)
     digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 2
-    return f"{mean:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]".replace("-", "−")
+    return f"{mean:z,.{digits}f} [{low:z,.{digits}f}, {high:z,.{digits}f}]".replace("-", "−")
 
 
-def estimate_texts(estimates: Sequence[Estimate]) -> list[str]:
-    """Estimates of one quantity as :func:`estimate_text`, all with the decimals of the most precise of them."""
-    return _with_equal_decimals(estimates, [one[2] - one[1] for one in estimates])
+def estimate_texts(estimates: Sequence[Estimate], typical: bool = False) -> list[str]:
+    """Estimates of one quantity as :func:`estimate_text`, all with the same decimals.
+
+    They are those of the most precise estimate, at most four digits of the largest; if ``typical``, those of the median
+    half-width, at most four digits of the median value.
+    """
+    return _with_equal_decimals(estimates, [one[2] - one[1] for one in estimates], typical)
 
 
 def number_texts(values: Sequence[float | int]) -> list[str]:
     """Numbers of one quantity with the same decimals, – where they are not finite: none if all are integers."""
-    return _with_equal_decimals([(value,) for value in values], [math.nan for _ in values])
+    return _with_equal_decimals([(value,) for value in values], [])
 
 
-def _with_equal_decimals(each: Sequence[Sequence[float | int]], widths: Sequence[float]) -> list[str]:
-    known = [abs(x) for one in each for x in one if math.isfinite(x)]
-    whole = all(float(x).is_integer() for x in known)
-    halves = [width / 2 for width in widths if math.isfinite(width) and width > 0]
-    largest = max((x for x in known if x > 0), default=1.0)
-    wanted = 1 - math.floor(math.log10(min(halves))) if halves else 0 if whole else 3 - math.floor(math.log10(largest))
-    digits = max(0, min(wanted, 3 - math.floor(math.log10(largest))))  # at most four digits of the largest
+def _with_equal_decimals(
+    each: Sequence[Sequence[float | int]], widths: Sequence[float], typical: bool = False
+) -> list[str]:
+    known = [[abs(x) for x in one if math.isfinite(x)] for one in each]
+    whole = all(float(x).is_integer() for one in known for x in one)
+    sizes = sorted(3 - math.floor(math.log10(max(one))) for one in known if one and max(one) > 0) or [3]
+    halves = sorted(1 - math.floor(math.log10(w / 2)) for w in widths if math.isfinite(w) and w > 0)
+    middle = (len(sizes) // 2, len(halves) // 2) if typical else (0, -1)
+    wanted = halves[middle[1]] if halves else 0 if whole else sizes[middle[0]]
+    digits = max(0, min(wanted, sizes[middle[0]]))
 
     def text(one: Sequence[float | int]) -> str:
         value, *ends = one
         if not math.isfinite(value):
             return "–"
-        between = f" [{', '.join(f'{x:,.{digits}f}' for x in ends)}]" if ends and all(map(math.isfinite, ends)) else ""
-        return f"{value:,.{digits}f}{between}".replace("-", "−")
+        between = f" [{', '.join(f'{x:z,.{digits}f}' for x in ends)}]" if ends and all(map(math.isfinite, ends)) else ""
+        return f"{value:z,.{digits}f}{between}".replace("-", "−")
 
     return [text(one) for one in each]
 
@@ -72,7 +79,7 @@ def number_text(value: float | int) -> str:
 
 def metric_text(name: str, value: float | int) -> str:
     """An episode metric and its value, in per cent if it is a share."""
-    return f"{name} {100 * value:.1f} %" if name in SHARES else f"{name} {number_text(value)}"
+    return f"{metric_words(name)} {100 * value:.1f} %" if name in SHARES else f"{name} {number_text(value)}"
 
 
 def result_text(metrics: Mapping[str, float]) -> str:
@@ -135,7 +142,10 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
     logged = read_log(folder)
     last = max(logged, key=lambda row: row["step"])
     metrics = [name for name in _metrics(folder) if name != metric and any(name in row for row in logged)]
-    lines = [("final " + name.replace("_", " "), _final(folder, name, confidence)) for name in (metric, *metrics)]
+    lines = [
+        (f"final {metric_words(name).replace('_', ' ')}", _final(folder, name, confidence))
+        for name in (metric, *metrics)
+    ]
     total = f", {number_text(last['step'] * seeds)} in total" if seeds > 1 else ""
     lines.append(("steps", f"{number_text(last['step'])} per seed{total}"))
     lines += [("ended", ended)] if ended else []

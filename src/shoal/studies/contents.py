@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.options.flags import flags_of
-from shoal.plots.texts import duration_text, estimate_text, number_text
+from shoal.plots.charts import metric_words
+from shoal.plots.texts import duration_text, estimate_text, number_text, number_texts
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of, matches
 from shoal.studies.keys import label
@@ -242,7 +243,7 @@ def _references(references: Sequence[Reference], cells: Sequence[Cell], records:
             published = (reference.value, unknown if low is None else low, unknown if high is None else high)
             rows.append(
                 {axis: label(cell.values[axis]) for axis in several or ["algorithm"]}
-                | {"metric": f"{reference.metric}{', in per cent' if unit == 100.0 else ''}"}
+                | {"metric": f"{metric_words(reference.metric)}{', in per cent' if unit == 100.0 else ''}"}
                 | {"published": estimate_text(scaled(published, unit))}
                 | {"here": mean_text(record, reference.metric)}
                 | {"source": reference.source}
@@ -264,7 +265,7 @@ def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collecti
         if (record := records.get(cell.name)) is None:
             rows.append(row | {"steps per seed": MISSING, "score of each seed": MISSING, "training": MISSING})
             continue
-        seeds = ", ".join(number_text(float(f"{x:.4g}")) for x in np.mean(record.scores, 1))
+        seeds = ", ".join(number_texts([float(f"{x:.4g}") for x in np.mean(record.scores, 1)]))
         seeds += f" {STALE_MARK}" if cell.name in marked else ""
         steps, seconds = number_text(record.evaluation["step"]), duration_text(record.seconds["training"])
         rows.append(row | {"steps per seed": steps, "score of each seed": seeds, "training": seconds})

@@ -138,10 +138,11 @@ def unit_of(metric: str) -> float:
 
 def metric_name(metric: str, unit: float) -> str:
     """A metric in a sentence; ``unit``: see :func:`unit_of`."""
-    shown = ", in per cent" if unit == 100.0 else ""
+    name, shown = metric.removeprefix(TRAINING), ", in per cent" if unit == 100.0 else ""
+    known = {"length": "length of episodes"} | SHARES | {"score": "score"}
     if metric.startswith(TRAINING):
-        return f"metric {metric.removeprefix(TRAINING)} of training{shown}, mean over all updates"
-    return {"score": "score", "length": "length of episodes"}.get(metric, f"metric {metric}{shown}")
+        return f"{SHARES.get(name, f'metric {name}')} of training{shown}, mean over all updates"
+    return f"{known.get(name, f'metric {name}')}{shown}"
 
 
 def interval_of(seeds: int, tasks: int) -> str:

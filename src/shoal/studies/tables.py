@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.plots.texts import estimate_text
+from shoal.plots.charts import SHARES, metric_title, metric_words
+from shoal.plots.texts import estimate_text, estimate_texts
 from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.combinations import axes_of, axes_of_table, matches
 from shoal.studies.keys import key, label
@@ -168,10 +169,11 @@ def _levels(
 # The tables.
 
 
-MISSING = "missing"
+MISSING, _UNKNOWN = "missing", "–"
 _PLAIN = ("algorithm", "environment", "variant")
 """Axes whose values are shown without the name of the axis."""
-Entry = Callable[[list[Cell] | None, Statistic], str]
+Entry = Callable[[list[Cell] | None, Statistic], tuple[Estimate | str, str]]
+"""(runs, statistic) -> (the estimate, or a word in its place; the mark of stale values)."""
 Rows = list[dict[str, Any]]
 """A table: one mapping for each line, from column to value."""
 
@@ -195,10 +197,8 @@ def tables_of(
     ``stale`` names are marked."""
     entries = entries_of(study, table, cells, records)
     known = [STATISTICS[name] for name in table.statistics]
-    title = (
-        table.title
-        or f"{table.metric.replace('_', ' ').capitalize()} by {' and '.join([*entries.rows, *entries.columns])}"
-    )
+    name = metric_words(table.metric).replace("_", " ").capitalize()
+    title = table.title or f"{name} by {' and '.join([*entries.rows, *entries.columns])}"
     parts: list[str | Rows] = []
     if alone := [one for one in known if one.estimate is not None]:
         parts += [_drawn(entries, alone, entries.grid, _value(entries, stale)), _note(entries, alone)]
@@ -237,7 +237,7 @@ def mean_text(record: Record | None, metric: str) -> str:
     mean = STATISTICS["mean"]
     samples = mean.samples(record, metric)
     assert mean.estimate is not None
-    return _text(None if samples is None else scaled(mean.estimate([samples]), unit_of(metric)))
+    return _UNKNOWN if samples is None else estimate_text(scaled(mean.estimate([samples]), unit_of(metric)))
 
 
 def _first(line: Mapping[Place, list[Cell]]) -> Cell:
@@ -245,24 +245,24 @@ def _first(line: Mapping[Place, list[Cell]]) -> Cell:
 
 
 def _value(entries: Entries, stale: Collection[str]) -> Entry:
-    def entry(cells: list[Cell] | None, statistic: Statistic) -> str:
+    def entry(cells: list[Cell] | None, statistic: Statistic) -> tuple[Estimate | str, str]:
         if cells is None:
-            return ""
+            return "", ""
         if not entries.complete(cells):
-            return MISSING
-        return _text(entries.estimate(cells, statistic)) + _mark(cells, stale)
+            return MISSING, ""
+        return entries.estimate(cells, statistic) or _UNKNOWN, _mark(cells, stale)
 
     return entry
 
 
 def _compared(entries: Entries, baseline: Callable[[Cell], list[Cell] | None], stale: Collection[str]) -> Entry:
-    def entry(cells: list[Cell] | None, statistic: Statistic) -> str:
+    def entry(cells: list[Cell] | None, statistic: Statistic) -> tuple[Estimate | str, str]:
         other = baseline(cells[0]) if cells else None
         if not cells or not other:
-            return ""
+            return "", ""
         if not entries.complete([*cells, *other]):
-            return MISSING
-        return _text(entries.difference(cells, other, statistic)) + _mark([*cells, *other], stale)
+            return MISSING, ""
+        return entries.difference(cells, other, statistic) or _UNKNOWN, _mark([*cells, *other], stale)
 
     return entry
 
@@ -281,17 +281,38 @@ def _baseline(entries: Entries, table: Table) -> Callable[[Cell], list[Cell] | N
 def _drawn(
     entries: Entries, statistics: Sequence[Statistic], lines: Mapping[Place, Mapping[Place, list[Cell]]], entry: Entry
 ) -> Rows:
-    found = []
+    found: Rows = []
+    alike: dict[Place, list[tuple[dict[str, Any], str, Estimate, str]]] = {}
     for line in lines.values():
-        values = _first(line).values
-        row: dict[str, Any] = {axis: label(values[axis]) for axis in entries.rows}
+        first = _first(line)
+        row: dict[str, Any] = {axis: label(first.values[axis]) for axis in entries.rows}
         for where, cell in entries.heads.items():
             for statistic in statistics:
                 words = [column_head(cell, entries.columns), *([statistic.title] if len(statistics) > 1 else [])]
-                name = ", ".join(word for word in words if word) or entries.metric
-                row[name] = entry(line.get(where), statistic)
+                metric = metric_title(entries.metric) if entries.metric in SHARES else entries.metric
+                name = ", ".join(word for word in words if word) or metric
+                shown, mark = entry(line.get(where), statistic)
+                if isinstance(shown, str):
+                    row[name] = shown + mark
+                else:
+                    row[name] = ""
+                    alike.setdefault(_scale(entries, first, cell, statistic), []).append((row, name, shown, mark))
         found.append(row)
+    for each in alike.values():  # a reader compares them, so they have the same decimals
+        texts = estimate_texts([shown for *_, shown, _ in each], typical=True)
+        for (row, name, _, mark), text in zip(each, texts, strict=True):
+            row[name] = text + mark
     return found
+
+
+def _scale(entries: Entries, row: Cell, column: Cell, statistic: Statistic) -> Place:
+    """Equal for entries whose values have one scale: those of a column's environment, or of the family of a row's; all
+    entries where values are shares, probabilities or normalised scores."""
+    if entries.unit != 1.0 or entries.scaling != "raw" or statistic.estimate is None:
+        return (statistic.title,)
+    if "environment" in entries.columns:
+        return statistic.title, column.environment
+    return statistic.title, row.environment.partition("/")[0] if "environment" in entries.rows else ""
 
 
 def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
@@ -304,7 +325,3 @@ def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
 
 def _mark(cells: Sequence[Cell], stale: Collection[str]) -> str:
     return f" {STALE_MARK}" if any(cell.name in stale for cell in cells) else ""
-
-
-def _text(estimate: Estimate | None) -> str:
-    return "–" if estimate is None else estimate_text(estimate)

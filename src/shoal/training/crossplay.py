@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
 from shoal.options.convert import items_of
+from shoal.plots.charts import metric_words
 from shoal.rollouts import fused
 from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
 from shoal.sides.sides import members
@@ -325,7 +326,7 @@ class CrossPlay(NamedTuple):
             ]
             for side, agents in enumerate(self.sides)
         }
-        tables |= {f"{name}, mean over episodes": rows for name, rows in self.metrics.items()}
+        tables |= {f"{metric_words(name)}, mean over episodes": rows for name, rows in self.metrics.items()}
         lines = []
         for title, rows in tables.items():
             entries = every_entry(rows)

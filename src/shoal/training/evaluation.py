@@ -15,7 +15,7 @@ from jaxtyping import Array, Key
 
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
-from shoal.plots.charts import SHARES
+from shoal.plots.charts import SHARES, metric_words
 from shoal.rollouts import fused
 from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
 from shoal.statistics.intervals import interval, interval_text
@@ -174,12 +174,12 @@ def _mean(values: np.ndarray) -> MetricMean:
 def _line(name: str, found: MetricMean, episodes: int) -> str:
     """One metric as text; shares in per cent."""
     if not found.episodes:
-        return f"{name} is unknown in all episodes"
+        return f"{metric_words(name)} is unknown in all episodes"
     scale, digits, unit = (100.0, 1, " %") if name in SHARES else (1.0, 2, "")
     mean, low, high = (f"{scale * x:.{digits}f}" for x in (found.mean, found.low, found.high))
     notes = [f"{interval_text(found.samples)} {low} … {high}"] if found.samples > 1 else []
     notes += [f"known in {found.episodes} of {episodes} episodes"] if found.episodes < episodes else []
-    return f"{name} {mean}{unit}" + (f" ({', '.join(notes)})" if notes else "")
+    return f"{metric_words(name)} {mean}{unit}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def evaluate(

@@ -205,4 +205,4 @@ def test_the_option_metrics_is_refused_where_it_has_no_use(
 def test_the_command_line_takes_names(shoal: Any) -> None:
     code, out, _ = shoal("check", f"{__name__}:Pair", "--env.metrics", "won", "kills", "--episodes", "2")
     assert code == 0
-    assert "metrics" in out and "won, kills" in out and "won 100.0 %, kills 16.50" in out
+    assert "metrics" in out and "won, kills" in out and "win rate 100.0 %, kills 16.50" in out

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from shoal.errors import InputError, unknown
 from shoal.options.convert import items_of
 from shoal.plots import charts, figures
-from shoal.plots.charts import PER_SEED, Panel
+from shoal.plots.charts import PER_SEED, Panel, metric_words
 from shoal.plots.figures import check_format
 from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import (
@@ -187,7 +187,7 @@ class RunComparison:
     def __str__(self) -> str:
         """A table of the methods, a table of the pairs, and notes."""
         normalised = "normalised " if self.normalised else ""
-        head = f"Final {normalised}{self.metric} in {', '.join(self.environments)}"
+        head = f"Final {normalised}{metric_words(self.metric)} in {', '.join(self.environments)}"
         parts = [head, markdown_table([self._row(name) for name in self.methods])]
         if self.pairs:
             rows = [
@@ -217,7 +217,7 @@ class RunComparison:
             InputError: the suffix is not .png, .pdf or .svg.
             WriteError: the figure cannot be written.
         """
-        name = f"{'normalised ' if self.normalised else ''}{self.metric}"
+        name = f"{'normalised ' if self.normalised else ''}{metric_words(self.metric)}"
         panels: list[Panel] = []
         if self.curves is not None:
             lines = {method: (self.curves.places, self.curves.band(method, self.statistic)) for method in self.methods}
