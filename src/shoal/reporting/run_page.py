@@ -196,7 +196,8 @@ def _metrics(every: Sequence[tuple[str, Facts, Scores]], references: Mapping[str
     rows = []
     for metric in dict.fromkeys(name for _, _, scores in every for name in (SCORE, *scores.metrics)):
         found = {name: one for name, scores in columns.items() if (one := _estimate(scores, metric)) is not None}
-        rows.append({"metric": metric_title(metric)} | dict(zip(found, estimate_texts([*found.values()]), strict=True)))
+        texts = [_wrapping(text) for text in estimate_texts([*found.values()])]
+        rows.append({"metric": metric_title(metric)} | dict(zip(found, texts, strict=True)))
     counts = [len(scores.per_seed) for _, _, scores in every]
     over = [
         f"{interval_text(n)} over {n} seeds" if n > 1 else "95% interval over the episodes of 1 seed" for n in counts
@@ -204,6 +205,12 @@ def _metrics(every: Sequence[tuple[str, Facts, Scores]], references: Mapping[str
     played = "".join(dict.fromkeys(_episodes(facts) for _, facts, _ in every))
     told = f". Teams that do not learn, over their episodes: {', '.join(references)}" if references else ""
     return html_table(rows, f"Mean [{' or '.join(dict.fromkeys(over))}]{played}{told}", class_="metrics")
+
+
+def _wrapping(text: str) -> Html:
+    """A mean and its interval, which has a line of its own where columns are narrow."""
+    mean, space, ends = text.partition(" ")
+    return joined_html(mean, space, tag("span", ends, class_="interval"))
 
 
 SCORE = "score"
