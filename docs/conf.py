@@ -9,12 +9,14 @@ import importlib
 import inspect
 import json
 import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import jax
 from docutils import nodes
+from latex2mathml.converter import convert
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_for_filename
@@ -39,7 +41,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 suppress_warnings: list[str] = []
 
 myst_heading_anchors = 4
-myst_enable_extensions = ["attrs_block"]
+myst_enable_extensions = ["attrs_block", "dollarmath"]
+html_math_renderer = "mathml"
 myst_url_schemes = ["http", "https", "mailto", "file-of"]
 
 autodoc_member_order = "bysource"
@@ -139,9 +142,13 @@ def write_file_pages(app: Sphinx, error: Exception | None) -> None:
             names.update(path.relative_to(ROOT).as_posix() for path in contents(ROOT / name) if path.is_file())
     for name in sorted(names):
         path, page = ROOT / name, file_page(name)
-        body = listing(app, path, names) if path.is_dir() else highlighted(path)
         out = Path(app.outdir) / f"{page}.html"
         out.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            body = listing(app, path, names)
+        else:  # and the file itself, for readers without a checkout
+            body = f'<p><a href="{path.name}" download>Download</a></p>{highlighted(path)}'
+            shutil.copyfile(path, out.with_name(path.name))
         out.write_text(FILE.format(name=name, body=body, root="../" * page.count("/")), encoding="utf-8")
 
 
@@ -186,6 +193,18 @@ def highlighted(path: Path) -> str:
         return highlight(text, lexer, form)
     except UnicodeDecodeError:
         return f"<p>A binary file of {path.stat().st_size:,} bytes.</p>"
+
+
+# Equations, as MathML: browsers draw it without a script.
+
+
+def write_equation(display: str, writer: Any, node: nodes.Element) -> None:
+    """An equation, which scrolls sideways where it is too wide; a command that is not known is a warning."""
+    found = convert(node.astext(), display=display)
+    if command := re.search(r">(\\[A-Za-z]+)<", found):
+        logger.warning("The equation has the unknown command %s.", command[1], location=node)
+    writer.body.append(f'<div class="equation">{found}</div>' if display == "block" else found)
+    raise nodes.SkipNode
 
 
 # The reference.
@@ -244,6 +263,8 @@ def write_entrance(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     """Register the functions above."""
+    inline, block = (functools.partial(write_equation, display) for display in ("inline", "block"))
+    app.add_html_math_renderer("mathml", (inline, None), (block, None))
     app.connect("source-read", mark_files)
     app.connect("source-read", add_navigation)
     app.connect("doctree-read", allow_outside_navigation)
