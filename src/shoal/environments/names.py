@@ -92,6 +92,7 @@ _JAXMARL = ("hanabi", *_BODIES, *(f"overcooked_v2/{name}" for name in _KITCHENS)
 _TASKS: dict[str, tuple[str, ...]] = {
     "football/": (f"{_ADAPTERS}.football:PLAYERS",),
     "hanabi/": ("shoal.environments.hanabi.tasks:TASKS",),
+    "hands/": ("shoal.environments.hands.constants:TASKS",),
     "jaxmarl/": (f"{__name__}:_JAXMARL",),  # its adapter imports JAX
     "lbf/": (f"{_ADAPTERS}.lbf:PUBLISHED",),
     "mamujoco/": (f"{_ADAPTERS}.mamujoco:PUBLISHED",),

@@ -1,4 +1,7 @@
-"""Tasks of two hands by name. Does not import JAX."""
+"""``hands/…``: two Shadow hands on MuJoCo, in tasks of Bi-DexHands.
+
+The tasks by name. Does not import JAX.
+"""
 
 import functools
 
