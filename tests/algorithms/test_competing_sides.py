@@ -41,6 +41,7 @@ SPEC = EnvSpec(
 )
 SIDES = ((0, 1), (2, 3))
 OF_TEAMS = {"coma", "lica", "mapg", "mat", "qmix", "qplex", "qtran", "vdn"}
+OF_TEAMS |= {"facmac", "haddpg", "hasac", "hatd3", "masac"}
 ALONE = {"ia2c", "iddpg", "ippo", "iql", "maa2c", "mappo", "seps"}
 PAST = override(Settings(), {"opponents": "past", "past_window": 1})
 
@@ -196,6 +197,7 @@ def test_past_selves_play_whole_sides() -> None:
 
 
 FAST = {"hidden": (8,), "chunk_length": 1, "epochs": 2, "minibatches": 1, "learning_rate": 0.01, "gamma": 0.9}
+FAST |= {"critic_learning_rate": 0.01, "adam_eps": 1e-5}
 OFF_POLICY = {"buffer_size": 4096, "learning_starts": 256, "batch_size": 64, "gradient_steps": 4}
 
 
