@@ -25,7 +25,7 @@ from shoal.runs.run import Run
 from shoal.storage import manifest
 from shoal.storage.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.storage.lock import hold
-from shoal.storage.zoo import check_trainable, located
+from shoal.storage.zoo import check_trainable, located, name_of
 from shoal.system import shipped
 from shoal.system.files import written_to
 from shoal.system.forks import check_not_forked
@@ -435,7 +435,7 @@ def crossplay(
     players = []
     for run in opened:
         algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
-        name, greedily = run.folder.resolve().name, run.acts_greedily
+        name, greedily = name_of(run.folder), run.acts_greedily
         pool = past_selves(run.folder, algorithm, run.settings, run._identity()) if past else {}
         for updates, learner in pool.items():
             step = updates * run.settings.steps_per_update

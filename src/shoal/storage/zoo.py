@@ -112,7 +112,12 @@ def described(folder: Path) -> str:
         card.command,
         f"Shoal {made['versions']['shoal']}{commit}, {card.licence}",
     ]
-    return "\n".join([f"{ZOO}/{folder.name}" if shipped.in_zoo(folder) else str(folder), *(f"  {x}" for x in lines)])
+    return "\n".join([name_of(folder) if shipped.in_zoo(folder) else str(folder), *(f"  {x}" for x in lines)])
+
+
+def name_of(folder: Path) -> str:
+    """The name of a run's folder, which is ``zoo/NAME`` for a policy that comes with Shoal."""
+    return f"{ZOO}/{folder.name}" if shipped.in_zoo(folder) else folder.resolve().name
 
 
 def located(folder: str | Path) -> Path:
