@@ -26,8 +26,8 @@ def make(task: str, *, substeps: int = 4, see_partner: bool = False, horizon: in
 
     Args:
         task: one of these names, and optionally ``-2x`` or ``-12x``.
-        substeps: steps of the physics in a step of 1/60 s. Bi-DexHands has 2 (of another solver), which is nearly twice
-            as fast; contacts are more exact with more.
+        substeps: steps of the physics in a step of 1/60 s. Bi-DexHands has 2 (of another solver), which take half the
+            time; contacts are more exact with more.
         see_partner: whether agents also observe the other hand.
         horizon: steps after which an episode is cut off; None: that of Bi-DexHands.
 
