@@ -277,6 +277,6 @@ def assert_like_loops(spec: EnvSpec, c: Any) -> None:
                 for name, x in as_net(tree, p).items():
                     np.testing.assert_allclose(x, net[name], rtol=2e-4, atol=2e-5, err_msg=f"{t} {p} {name}")
         if team.soft:
-            np.testing.assert_allclose(learner.statistics.log_alpha, team.log_alpha, rtol=2e-4, atol=2e-6)
+            np.testing.assert_allclose(learner.statistics.coefficients.log_alpha, team.log_alpha, rtol=2e-4, atol=2e-6)
     assert distance(learner.policy.actor, prog.learner.policy.actor) > 1e-3
     assert distance(learner.critic, prog.learner.critic) > 1e-2

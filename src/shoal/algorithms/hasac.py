@@ -77,6 +77,13 @@ class Config(TeamConfig):
     takes 0.98 times the logarithm of 1. The target of continuous actions is minus their number."""
 
 
+class Temperatures(NamedTuple):
+    """log α of the agents, and in the last entry of the critics: M = N + 1."""
+
+    log_alpha: Float[Array, " M"]
+    optimiser: PyTree
+
+
 class SoftStatistics(NamedTuple):
     """State of the update beside parameters."""
 
@@ -85,10 +92,7 @@ class SoftStatistics(NamedTuple):
     steps: Int[Array, ""]
     """Gradient steps so far."""
     reward: Running | None
-    log_alpha: Float[Array, " M"]
-    """log α of the agents, and in the last entry of the critics: M = N + 1."""
-    alpha_state: PyTree
-    """Its optimiser's state."""
+    coefficients: Temperatures
 
 
 def soft_draw(
@@ -151,8 +155,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale, sequential: bool = True) -
         key_actor, key_critic = jax.random.split(key)
         theta, phi = actor.init(key_actor), critics.init(key_critic)
         log_alpha, copy = jnp.full(n + 1, jnp.log(c.alpha), jnp.float32), jax.tree.map(jnp.array, phi)
-        rewards, alphas = init_rewards(c.reward_norm, ()), alpha_adam.init(log_alpha)
-        statistics = SoftStatistics(copy, jnp.int32(0), rewards, log_alpha, alphas)
+        alphas = Temperatures(log_alpha, alpha_adam.init(log_alpha))
+        statistics = SoftStatistics(copy, jnp.int32(0), init_rewards(c.reward_norm, ()), alphas)
         state = ByNet(actor_adam.init(theta), critic_adam.init(phi))
         return Learner(Policy(theta, init_inputs(spec, c.normalise_inputs)), phi, state, statistics, jnp.int32(0))
 
@@ -182,7 +186,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, sequential: bool = True) -
         sample, key = turn
         key_target, key_actors, key_order = jax.random.split(key, 3)
         inputs, stats, theta = learner.policy.inputs, learner.statistics, learner.policy.actor
-        alpha, done = jnp.exp(stats.log_alpha), stats.steps + 1
+        alpha, done = jnp.exp(stats.coefficients.log_alpha), stats.steps + 1
         window = as_trajectory(sample, ())
         traj = window_as_transition(window)
         step, out = normalised(inputs, traj.step), normalised(inputs, traj.outcome)
@@ -216,16 +220,16 @@ def make(spec: EnvSpec, config: Config, scale: Scale, sequential: bool = True) -
         )
 
         # TEMPERATURES
-        log_alpha, alpha_state = stats.log_alpha, stats.alpha_state
+        alphas = stats.coefficients
         if c.adapt_alpha:
             gap, some = log_prob + target_entropy(spec, c.entropy_share, step), step.alive.any(-1, keepdims=True)
             gap = jnp.concatenate([gap, gap.sum(-1, keepdims=True)], -1)
             slope = -mean(gap, jnp.concatenate([step.alive, some], -1), (0, 1))
-            log_alpha, alpha_state, _ = alpha_adam.step(slope, alpha_state, log_alpha)
+            alphas = Temperatures(*alpha_adam.step(slope, alphas.optimiser, alphas.log_alpha)[:2])
 
         # TARGET NETWORKS
         target = update_target(stats.target, critic, done, c.target_interval, c.target_rate)
-        stats = stats._replace(target=target, steps=done, log_alpha=log_alpha, alpha_state=alpha_state)
+        stats = stats._replace(target=target, steps=done, coefficients=alphas)
         policy, state = learner.policy._replace(actor=theta), ByNet(actor_state, critic_state)
         metrics |= jax.tree.map(jnp.mean, found) | {"critic_grad_norm": norm, "alpha": alpha[:n].mean()}
         return Learner(policy, critic, state, stats, learner.updates), metrics

@@ -49,7 +49,7 @@ _CALLED: dict[str, tuple[str, ...]] = {
     "critic_hidden": ("critic_hidden_size", "critic_hidden_dim", "critic_hidden_sizes"),
     "normalise_inputs": ("norm_obs", "normalize_observations", "obs_norm", "use_feature_normalization"),
     "gamma": ("discount", "discount_factor"),
-    "learning_rate": ("lr", "actor_lr", "lr_actor", "pi_lr", "alpha", "step_size"),
+    "learning_rate": ("lr", "actor_lr", "lr_actor", "pi_lr", "step_size"),
     "critic_learning_rate": ("critic_lr", "lr_critic", "vf_lr", "value_lr"),
     "lr_final": ("anneal_lr", "lr_decay", "lr_schedule", "use_linear_lr_decay", "lr_end"),
     "adam_eps": ("opti_eps", "optim_eps", "optim_alpha"),
@@ -86,6 +86,8 @@ _CALLED: dict[str, tuple[str, ...]] = {
     "epsilon_fraction": ("exploration_fraction", "epsilon_anneal_time", "eps_decay"),
     "n_step": ("nstep", "n_steps_return", "multi_step"),
     "noise": ("exploration_noise", "action_noise", "noise_std", "sigma"),
+    "adapt_alpha": ("auto_alpha", "autotune", "auto_entropy_tuning"),
+    "alpha_learning_rate": ("alpha_lr", "lr_alpha"),
     "policy_delay": ("policy_frequency", "policy_freq", "actor_update_interval"),
     "temperature": ("gumbel_tau", "gumbel_temperature"),
 }
