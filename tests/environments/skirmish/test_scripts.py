@@ -1,5 +1,6 @@
 """Scripted teams: what they choose in positions where the choice is clear, and what they win."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,6 +21,30 @@ from shoal.sides.sides import narrowed
 from shoal.training.evaluation import evaluate
 from shoal.types import Scale, Step
 
+SCRIPTS = ("random", "stop", "heuristic", "attack-nearest", "focus-fire", "kite", "hold")
+
+
+@functools.cache
+def programs(task: str, only: tuple[str, ...], commanded: bool) -> tuple[State, Any]:
+    """(a state [1, U], a compiled state -> actions by script and side) on a map."""
+    battle = replace(battle_on(MAPS[task]), commanded=commanded)
+    kinds = jnp.asarray([[battle.types.index(unit) for unit in battle.units or ()]])
+    middle = jnp.full(kinds.shape, 16.0)
+    start = jax.jit(lambda: begun(battle, middle, middle, kinds, jnp.zeros((1, 2))))()
+
+    @jax.jit
+    def play(s: State) -> Any:
+        stats, s = battle.stats(s.kind.T), _last(s)
+        state, actions = jnp.moveaxis(observe.state(battle, stats, s), -1, 0), {}
+        for side in range(1 + commanded):
+            legal = jnp.moveaxis(observe.legal(battle, stats, side, s), -1, 0)
+            step = Step(state, state, legal, legal[..., 0], state, state, state, state)
+            for script in only:
+                actions[script, side] = scripts.chosen(battle, script, step, jax.random.key(0), (side,))
+        return actions
+
+    return start, play
+
 
 def chosen(
     task: str, script: Any, places: list[tuple[float, float]], side: int | None = None, **changes: Any
@@ -28,23 +53,11 @@ def chosen(
 
     With a ``side``, both armies are agents, and the script plays that one.
     """
-    battle = replace(battle_on(MAPS[task]), commanded=side is not None)
-    kinds = np.array([battle.types.index(unit) for unit in battle.units or ()])[None]
-    at = np.array(places)
-
-    @jax.jit
-    def play(changes: dict[str, Any]) -> Any:
-        s = begun(
-            battle, jnp.asarray(at[None, :, 0]), jnp.asarray(at[None, :, 1]), jnp.asarray(kinds), jnp.zeros((1, 2))
-        )
-        s = s._replace(**{name: jnp.asarray(values)[None] for name, values in changes.items()})
-        stats, s = battle.stats(s.kind.T), _last(s)
-        legal = jnp.moveaxis(observe.legal(battle, stats, side or 0, s), -1, 0)
-        state = jnp.moveaxis(observe.state(battle, stats, s), -1, 0)
-        step = Step(state, state, legal, legal[..., 0], state, state, state, state)
-        return scripts.chosen(battle, script, step, jax.random.key(0), (side or 0,))
-
-    return np.asarray(play(changes))[0]
+    start, play = programs(task, SCRIPTS if task == "3m" else (script,), side is not None)
+    places_of = dict(zip("xy", np.array(places, np.float32).T, strict=True))
+    values = {name: np.asarray(value)[None] for name, value in (places_of | changes).items()}
+    state = start._replace(**{name: value.astype(getattr(start, name).dtype) for name, value in values.items()})
+    return np.asarray(play(state)[script, side or 0])[0]
 
 
 NEAR = [(10.0, 16.0), (10.0, 17.0), (10.0, 18.0), (15.0, 16.0), (14.0, 17.0), (15.5, 18.0)]
@@ -149,7 +162,7 @@ def test_medivacs_heal_the_nearest_hurt_unit():
 
 def test_the_dead_do_nothing():
     health = np.array([0.0, 45, 45, 45, 45, 45])
-    for script in ("random", "stop", "heuristic", "attack-nearest", "focus-fire", "kite", "hold"):
+    for script in SCRIPTS:
         assert chosen("3m", script, NEAR, health=health)[0] == 0
 
 
