@@ -52,6 +52,8 @@ ALGORITHM_ROWS = {
         name: WIDE | {"algorithm": name}
         for name in ("happo", "hatrpo", "mat", "mat_dec", "maa2c", "coma", "lica", "mapg")
     },
+    "pqn_vdn": WIDE | {"algorithm": "pqn_vdn", "hidden": (64, 64)},
+    "pqn_vdn-gru64": WIDE | {"algorithm": "pqn_vdn", "hidden": (64,), "recurrent": 64},
 }
 AGENT_ROWS = {
     f"{name}-{n}-agents": {

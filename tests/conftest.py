@@ -59,7 +59,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-# Modules that stand for a user's own, and examples/pqn.py, which is tested as every algorithm is.
+# Modules that stand for a user's own, and examples/sarsa.py, which is tested as every algorithm is.
 sys.path.append(str(Path(__file__).parent / "support" / "user_modules"))
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 

@@ -33,20 +33,20 @@ def test_an_example_stands_in_the_page_as_it_is_in_its_file(name: str) -> None:
 
 
 def test_the_page_of_an_algorithm_has_every_line_of_its_files() -> None:
-    """Of the term that is added to MAPPO, which has no more than 15 lines of code, and then of PQN."""
-    term, pqn = (
+    """Of the term that is added to MAPPO, which has no more than 15 lines of code, and then of SARSA."""
+    term, sarsa = (
         [
             line
             for line in (ROOT / "examples" / name).read_text(encoding="utf-8").split("\nif __name__")[0].splitlines()
             if line
         ]
-        for name in ("self_imitation.py", "pqn.py")
+        for name in ("self_imitation.py", "sarsa.py")
     )
     page = (ROOT / "docs" / "your-algorithm.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
     first, *rest = [[line for line in block.splitlines() if line] for block in blocks]
     assert first == term and len(term) <= 15
-    assert [line for block in rest for line in block] == pqn
+    assert [line for block in rest for line in block] == sarsa
 
 
 @pytest.mark.parametrize(

@@ -33,15 +33,15 @@ from support.trajectories import (
 )
 
 KEY = jax.random.key(1)
-OWN = "pqn"
+OWN = "sarsa"
 """Not of the registry: an on-policy value method, in a file outside the package (docs/your-algorithm.md)."""
 NAMES = (*algorithms.NAMES, OWN)
 ONE_REWARD = (*algorithms.ONE_REWARD, OWN)
 REFUSING_BOX = WITHOUT_BOX | {OWN}
 WITHOUT_RECURRENCE = {"facmac", "haddpg", "hasac", "hatd3", "masac", "mat"}
 KINDS = ("discrete", "box", "recurrent")
-MEMBERS = {"ia2c", "iddpg", "ippo", "iql", "maa2c", "seps", "vdn"}
-"""MAPPO's, MADDPG's or QMIX's own program under another configuration: one kind of each is enough."""
+MEMBERS = {"ia2c", "iddpg", "ippo", "ipqn", "iql", "maa2c", "seps", "vdn"}
+"""MAPPO's, MADDPG's, PQN-VDN's or QMIX's own program under another configuration: one kind of each is enough."""
 DISTINCT = [name for name in NAMES if name not in MEMBERS]
 WITH_BLOCKS = [name for name in DISTINCT if "block" in {field.name for field in fields(algorithms.get(name).Config)}]
 

@@ -77,4 +77,6 @@ def test_it_has_the_preset_of_the_algorithm_whose_config_it_inherits(
 
 
 def test_a_module_that_inherits_no_config_has_no_preset() -> None:
-    assert preset("pqn:make", "mpe/simple_tag") == {} and preset_note("pqn:make", "mpe/simple_tag") == "preset: none"
+    assert (
+        preset("sarsa:make", "mpe/simple_tag") == {} and preset_note("sarsa:make", "mpe/simple_tag") == "preset: none"
+    )

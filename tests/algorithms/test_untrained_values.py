@@ -62,6 +62,7 @@ CASES = {
     "ia2c": LOCAL,
     "iddpg": LOCAL,
     "ippo": LOCAL,
+    "ipqn": UTILITIES,
     "iql": UTILITIES,
     "lica": Case({"critic_input": "state"}),
     "lica, mlp": Case({"critic_input": "state", "mixing": "mlp"}),
@@ -77,6 +78,7 @@ CASES = {
     "mat": Case({}, acts=True),
     "mat_dec": LOCAL,
     "matd3": Case(EACH.flags, lambda spec, net: net // 2 * spec.obs_dim),  # two critics for each agent
+    "pqn_vdn": UTILITIES,
     "qmix": UTILITIES,
     "qplex": UTILITIES,
     "qtran": UTILITIES,

@@ -170,7 +170,7 @@ def test_invalid_input_is_refused(words: tuple[str, ...], said: str, shoal: Call
     assert (code, out) == (2, "") and said in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", quick([*algorithms.NAMES, "pqn", "self_imitation"]))
+@pytest.mark.parametrize("name", quick([*algorithms.NAMES, "sarsa", "self_imitation"]))
 def test_every_algorithm_of_shoal_passes(name: str) -> None:
     """But for traced numbers, which the tests' own check of types refuses in a Config; see ``test_traced.py``."""
     findings, facts = contract.inspected(algorithms.get(name))

@@ -17,11 +17,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def test_its_module_is_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    (tmp_path / "pqn").mkdir()
+    (tmp_path / "sarsa").mkdir()
     monkeypatch.chdir(tmp_path)
-    for given, kept in (("flee", "flee:make"), ("scripted", "scripted"), (PAST, PAST), ("pqn", "pqn")):
+    for given, kept in (("flee", "flee:make"), ("scripted", "scripted"), (PAST, PAST), ("sarsa", "sarsa")):
         run = new_run(configured("mappo", "mpe/simple_tag", flags={"opponents": given}), tmp_path / "run")
-        assert run.settings.opponent_options.opponents == kept  # the folder pqn comes before the module
+        assert run.settings.opponent_options.opponents == kept  # the folder sarsa comes before the module
 
 
 def test_the_prey_runs_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ FLAGS: dict[str, Any] = {
 }
 
 
-SAME = ("coma", "haddpg", "ia2c", "iddpg", "ippo", "iql", "masac", "matd3", "qplex", "seps", "vdn")
+SAME = ("coma", "haddpg", "ia2c", "iddpg", "ippo", "ipqn", "iql", "masac", "matd3", "qplex", "seps", "vdn")
 
 
 def flags_for(name: str) -> dict[str, Any]:
@@ -66,7 +66,7 @@ TRACED_AGAIN = ("mappo", "maddpg", "qmix", "vdn")
 """One of each family is resumed as another process resumes it. All other algorithms continue by the program that they
 began with, as it takes most of the time to trace it again: they may differ in what a checkpoint or run.json loses."""
 
-CASES = [(name, 1) for name in algorithms.NAMES if name not in SAME] + [("vdn", 2), ("pqn", 2)]
+CASES = [(name, 1) for name in algorithms.NAMES if name not in SAME] + [("vdn", 2), ("sarsa", 2)]
 """With two devices, half of the environments and of the replay buffer lie on each."""
 
 

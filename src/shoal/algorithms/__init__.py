@@ -30,6 +30,7 @@ NAMES = (
     "ia2c",
     "iddpg",
     "ippo",
+    "ipqn",
     "iql",
     "lica",
     "maa2c",
@@ -40,6 +41,7 @@ NAMES = (
     "mat",
     "mat_dec",
     "matd3",
+    "pqn_vdn",
     "qmix",
     "qplex",
     "qtran",
@@ -57,6 +59,7 @@ ONE_REWARD = (
     "mapg",
     "masac",
     "mat",
+    "pqn_vdn",
     "qmix",
     "qplex",
     "qtran",
@@ -64,7 +67,7 @@ ONE_REWARD = (
 )
 """Algorithms that by default learn from the mean over the team where agents earn different rewards."""
 
-ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "td3": "matd3"}
+ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "pqn": "ipqn", "td3": "matd3"}
 """Usual names of single-agent algorithms, and the algorithm here that is the same for a team of one."""
 
 

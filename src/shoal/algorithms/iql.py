@@ -20,14 +20,16 @@ class Config(QConfig):
     """IQL's hyper-parameters. pymarl has those of :class:`shoal.algorithms.qmix.Config`."""
 
 
+ALONE = Mixer(lambda key: None, lambda params, q, best, action, step: q, team=False)
+
+
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     """IQL for an environment with discrete actions.
 
     Raises:
         InputError: actions are continuous, or an option is out of its range.
     """
-    alone = Mixer(lambda key: None, lambda params, q, best, action, step: q, team=False)
-    return qmix.make_q_learning(spec, config, scale, alone)
+    return qmix.make_q_learning(spec, config, scale, ALONE)
 
 
 def make_policy(spec: EnvSpec, config: Config) -> Algorithm:

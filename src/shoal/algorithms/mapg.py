@@ -15,7 +15,7 @@ Theorems, options and results: docs/algorithms/mapg.md.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +25,9 @@ from shoal.bounds import Draws, Fraction, Part, Rate, Size, off
 from shoal.equations import baselines
 from shoal.equations.reduce import explained_variance, mean_and_std
 from shoal.equations.returns import td_lambda
-from shoal.equations.schedules import linear
+from shoal.equations.schedules import annealed
 from shoal.equations.surrogate import huber
-from shoal.equations.targets import cut_off, mask_dead_values, on_unequal_rewards, team_mean, team_reward
+from shoal.equations.targets import cut_off, learned_from, mask_dead_values, team_mean, team_reward
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig
@@ -182,8 +182,8 @@ def make_policy_gradient(
 
     def epsilon_after(updates: Array) -> Array | None:
         """ε after a number of updates."""
-        done = updates / jnp.maximum(c.epsilon_fraction * scale.num_updates, 1.0)
-        return jnp.float32(linear(c.epsilon, c.epsilon_final, done)) if explores else None
+        by_now = annealed(c.epsilon, c.epsilon_final, c.epsilon_fraction, updates, scale.num_updates)
+        return by_now if explores else None
 
     def init(key: PRNGKeyArray) -> Learner:
         key_actor, key_q, key_v = jax.random.split(key, 3)
@@ -300,8 +300,3 @@ def check_exploration(spec: EnvSpec, c: BaselineConfig) -> bool:
     if explores and isinstance(spec.action, Box):
         raise InputError(f"epsilon mixes discrete actions evenly; {spec.name} has continuous ones: leave it at 0.")
     return explores
-
-
-def learned_from(spec: EnvSpec, central: bool) -> dict[str, Any]:
-    """``Algorithm.unequal_rewards`` and ``learns_from`` of centralised or independent critics."""
-    return {"unequal_rewards": on_unequal_rewards(spec), "learns_from": "team"} if central else {"learns_from": "own"}

@@ -25,14 +25,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from shoal.bounds import Depth, Width, off
 from shoal.equations.returns import n_step_returns, td_lambda
-from shoal.equations.schedules import linear
+from shoal.equations.schedules import annealed
 from shoal.equations.surrogate import huber
 from shoal.equations.targets import (
-    cut_off,
-    mask_dead_values,
+    learned_from,
     normalise_reward,
-    of_a_living_team,
-    on_unequal_rewards,
+    target_parts,
     team_reward,
     update_reward_stats,
     update_target,
@@ -49,11 +47,11 @@ from shoal.learning.replay import (
     make_replay,
     warmed_up,
 )
-from shoal.models.actor_critic import Policy, acting_only
+from shoal.models import utilities
+from shoal.models.actor_critic import Policy
 from shoal.models.utilities import (
     Mixer,
     Utilities,
-    chosen_utility,
     epsilon_greedy,
     greedy_action,
     make_inspect_utilities,
@@ -206,12 +204,6 @@ def make_q_learning(
         optimisers = ByNet(adam.init(theta), mixer_adam.init(phi) if phi else None)
         return Learner(policy, phi, optimisers, init_targets(ByNet(theta, phi), c.reward_norm, ()), jnp.int32(0))
 
-    def mixed(phi: PyTree, values: Array, action: Array, step: Step) -> Array:
-        """Q_tot of a joint action."""
-        return mixer.apply(
-            phi, chosen_utility(values, action, step.alive), greedy_action(values, step)[1], action, step
-        )
-
     def loss(statistics: TargetStatistics, params: ByNet, part: QBatch) -> tuple[Array, Metrics]:
         """(y − Q_tot)² over a part of the batch (eq. 6); θ's pass over the sequences serves the next action as well."""
         out, target, carry = part.outcome, statistics.target, net.initial_carry(part.action.shape[1:2])
@@ -221,21 +213,19 @@ def make_q_learning(
         # THE NEXT JOINT ACTION, SELECTED BY θ AND EVALUATED BY θ^-
         after = next_utilities(q, target.actor, traj)
         selecting = next_utilities(q, jax.lax.stop_gradient(params.actor), traj, passed) if c.double_q else after
-        value = mixed(target.critic, after, greedy_action(selecting, out)[0], out)  # max_u' Q_tot(s', u'; θ^-)
+        value = mixer.of_actions(
+            target.critic, after, greedy_action(selecting, out)[0], out
+        )  # max_u' Q_tot(s', u'; θ^-)
 
         # y: ONE FOR THE TEAM, OR EACH AGENT'S OWN
-        if mixer.team:
-            r, d, value, cut = *team_reward(traj), of_a_living_team(value, out.alive), out.last
-        else:
-            r, d, cut = out.reward, out.discount, cut_off(traj)
-            value = mask_dead_values(value, out.alive, spec.shared_reward)
+        r, d, value, cut = target_parts(traj, value, mixer.team, spec.shared_reward)
         r = normalise_reward(c.reward_norm, statistics.reward, r)
         y = r + c.gamma * d * value  # (eq. 6)
         if c.several_steps:
             y = returns_of_several_steps(c, r, d, value, cut)
 
         # (y − Q_tot)²
-        q_tot = mixed(params.critic, passed[1], part.action, part.step)
+        q_tot = mixer.of_actions(params.critic, passed[1], part.action, part.step)
         error = y - q_tot
         cost = jnp.square(error) / 2 if c.huber is None else huber(error, c.huber)
         metrics = {"td_loss": cost, "q": q_tot, "td_error": jnp.abs(error)}
@@ -284,15 +274,14 @@ def make_q_learning(
 
         # EXPLORATION
         explored, updates = learner.policy.epsilon, learner.updates + 1
-        done = updates / jnp.maximum(c.epsilon_fraction * scale.num_updates, 1.0)
-        epsilon = jnp.asarray(linear(c.epsilon, c.epsilon_final, done), jnp.float32)
+        epsilon = annealed(c.epsilon, c.epsilon_final, c.epsilon_fraction, updates, scale.num_updates)
         learner = learner._replace(policy=learner.policy._replace(epsilon=epsilon), updates=updates)
         return learner, jax.tree.map(jnp.mean, metrics) | {"epsilon": explored}
 
     return Algorithm(
         init, lambda num_envs: net.initial_carry((num_envs,)), explore(acting), update,
         replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs),
-        inspect=make_inspect_utilities(q, mixed, c.reward_norm), **learned_from(spec, mixer.team),
+        inspect=make_inspect_utilities(q, mixer.of_actions, c.reward_norm), **learned_from(spec, mixer.team),
     )  # fmt: skip
 
 
@@ -305,20 +294,4 @@ def make_policy(
         InputError: actions are continuous, or an option is out of its range.
     """
     check_q(spec, config)
-    c, index = config, policy_of(spec, config.sharing)
-    net, q = make_utilities(spec, c.network, index, c.agent_id)
-    acting = utilities_in_turns(spec, c.network, index, c.agent_id)
-
-    def init_policy(key: PRNGKeyArray) -> Policy:
-        theta = net.init(jax.random.split(key)[0])
-        return Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.epsilon))
-
-    return acting_only(
-        init_policy, lambda num_envs: net.initial_carry((num_envs,)), explore(acting),
-        inspect=make_inspect_utilities(q, None, c.reward_norm), **learned_from(spec, team),
-    )  # fmt: skip
-
-
-def learned_from(spec: EnvSpec, team: bool) -> dict[str, Any]:
-    """``Algorithm.unequal_rewards`` and ``learns_from`` with one value for the team, or each agent's own."""
-    return {"unequal_rewards": on_unequal_rewards(spec), "learns_from": "team"} if team else {"learns_from": "own"}
+    return utilities.make_policy(spec, config, config.epsilon, explore, **learned_from(spec, team))

@@ -1,7 +1,7 @@
 """Coefficients that change during training."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 Scalar = float | int | Float[Array, ""]
 
@@ -9,6 +9,13 @@ Scalar = float | int | Float[Array, ""]
 def linear(start: Scalar, end: Scalar, done: Scalar) -> Float[Array, ""]:
     """Linear from ``start`` to ``end``, and constant from there on; ``done`` is the fraction of the way."""
     return start + (end - start) * jnp.minimum(done, 1.0)
+
+
+def annealed(
+    start: Scalar, end: Scalar, fraction: Scalar, updates: Int[Array, ""], num_updates: int
+) -> Float[Array, ""]:
+    """Linear from ``start`` to ``end`` over this fraction of ``num_updates`` updates, after ``updates`` of them."""
+    return jnp.asarray(linear(start, end, updates / jnp.maximum(fraction * num_updates, 1.0)), jnp.float32)
 
 
 def towards_entropy(

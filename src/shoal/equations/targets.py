@@ -1,7 +1,7 @@
 """Targets of values: target networks, values of dead agents, one reward for a team, and the scale of the targets."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,9 +56,34 @@ def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T 
     return traj.outcome.reward.mean(-1), jnp.where(acted, discount, 0.0).max(-1)
 
 
+def target_parts(
+    traj: Trajectory, value: Array, team: bool, shared: bool
+) -> tuple[Array, Array, Array, Bool[Array, "T E ..."]]:
+    """What a target is made of: reward, discount, value of the outcome, and where the return is cut.
+
+    Args:
+        traj: the timesteps.
+        value: of each outcome, [T, E] of the team or [T, E, N] of each agent.
+        team: whether there is one value for the team; otherwise each agent learns from its own reward.
+        shared: ``EnvSpec.shared_reward``.
+
+    Returns:
+        (r, d, value, cut), all [T, E], or [T, E, N] without ``team``.
+    """
+    out = traj.outcome
+    if team:
+        return *team_reward(traj), of_a_living_team(value, out.alive), out.last
+    return out.reward, out.discount, mask_dead_values(value, out.alive, shared), cut_off(traj)
+
+
 def on_unequal_rewards(spec: EnvSpec, what: str = "the mean of all agents' rewards at each step") -> str:
     """``Algorithm.unequal_rewards`` of a method with one value for the team; by default that of :func:`team_reward`."""
     return "" if spec.shared_reward or spec.num_agents == 1 else what
+
+
+def learned_from(spec: EnvSpec, team: bool) -> dict[str, Any]:
+    """``Algorithm.unequal_rewards`` and ``learns_from`` with one value for the team, or each agent's own."""
+    return {"unequal_rewards": on_unequal_rewards(spec), "learns_from": "team"} if team else {"learns_from": "own"}
 
 
 def cut_off(traj: Trajectory) -> Bool[Array, "T E N"]:

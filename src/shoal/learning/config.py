@@ -27,6 +27,7 @@ from shoal.errors import InputError
 from shoal.networks.architecture import Body, check_body, own_network
 from shoal.networks.inputs import CriticInput
 from shoal.networks.sharing import Sharing
+from shoal.types import Box, EnvSpec
 
 
 @dataclass(frozen=True)
@@ -205,6 +206,16 @@ def check_options(config: AgentConfig) -> None:
     check_bounds(config)
     check_body(config.network)
     _check_pairs(config)
+
+
+def check_discrete(spec: EnvSpec) -> None:
+    """Refuse continuous actions, of which Q-learning cannot compare all.
+
+    Raises:
+        InputError: actions are continuous.
+    """
+    if isinstance(spec.action, Box):
+        raise InputError(f"Q-learning compares all of an agent's actions; {spec.name} has continuous ones: use maddpg.")
 
 
 def no_critic_network(config: CriticConfig, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Adam for each policy's net, steps of several optimisers together, and parts that are not trained (``freeze``)."""
+"""Adam or RAdam for each policy, steps of several optimisers together, and parts that are not trained (``freeze``)."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from shoal.types import Metrics, PyTree
 
 
 class Optimiser(NamedTuple):
-    """Adam after a global-norm clip, one for each policy along the leading axis P of the parameters."""
+    """Adam or RAdam after a global-norm clip, one for each policy along the leading axis P of the parameters."""
 
     init: Callable[[PyTree], PyTree]
     step: Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree, Float[Array, ""]]]
@@ -33,15 +33,17 @@ def optimiser(
     max_grad_norm: float | None,
     eps: float,
     frozen: frozenset[str] = frozenset(),
+    rectified: bool = False,
 ) -> Optimiser:
-    """Adam (Kingma & Ba 2015) with a rate that changes linearly to ``final_fraction`` of itself.
+    """Adam (Kingma & Ba 2015), or with ``rectified`` RAdam (Liu et al. 2020, algorithm 2), with a rate that changes
+    linearly to ``final_fraction`` of itself.
 
     ``steps`` are each policy's gradient steps in the whole run; parameters without an axis of policies
     (those of a team's critic) have P = 1. Arrays whose names are in ``frozen`` do not change, and their gradients
     count neither for the clip nor for the norm.
     """
     clip = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
-    tx = optax.chain(clip, optax.scale_by_adam(eps=eps))
+    tx = optax.chain(clip, (optax.scale_by_radam if rectified else optax.scale_by_adam)(eps=eps))
     lengths = jnp.array(steps, jnp.float32)
 
     def one(gradient: PyTree, state: PyTree, params: PyTree, length: Array) -> tuple[PyTree, PyTree, Array]:
@@ -100,14 +102,16 @@ class ByNet(NamedTuple):
     critic: PyTree = None
 
 
-def step_of_both(actor: Optimiser, critic: Optimiser) -> OptimiserStep:
-    """A step of the actors' and one of the critics' optimiser, each with its own clip."""
+def step_of_both(
+    actor: Optimiser, critic: Optimiser, names: tuple[str, str] = ("actor_grad_norm", "critic_grad_norm")
+) -> OptimiserStep:
+    """A step of the actors' and one of the critics' optimiser, each with its own clip; ``names`` are their norms'."""
 
     def step(gradient: ByNet, state: ByNet, params: ByNet) -> tuple[ByNet, ByNet, Metrics]:
         theta, actor_state, norm = actor.step(gradient.actor, state.actor, params.actor)
-        norms, phi, critic_state = {"actor_grad_norm": norm}, params.critic, state.critic
+        norms, phi, critic_state = {names[0]: norm}, params.critic, state.critic
         if phi:
-            phi, critic_state, norms["critic_grad_norm"] = critic.step(gradient.critic, critic_state, phi)
+            phi, critic_state, norms[names[1]] = critic.step(gradient.critic, critic_state, phi)
         return ByNet(theta, phi), ByNet(actor_state, critic_state), norms
 
     return step

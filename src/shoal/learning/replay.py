@@ -17,9 +17,9 @@ from shoal.equations.normalise import Running
 from shoal.equations.returns import Scalar, n_step_returns
 from shoal.equations.targets import RewardNorm, init_rewards
 from shoal.errors import InputError
-from shoal.learning.config import AgentConfig, check_options
+from shoal.learning.config import AgentConfig, check_discrete, check_options
 from shoal.networks.body import Body
-from shoal.types import Box, EnvSpec, PyTree, Replay, Step, Trajectory
+from shoal.types import EnvSpec, PyTree, Replay, Step, Trajectory
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,7 @@ def check_q(spec: EnvSpec, config: QConfig) -> None:
     Raises:
         InputError: actions are continuous, or an option is out of its range.
     """
-    if isinstance(spec.action, Box):
-        raise InputError(f"Q-learning compares all of an agent's actions; {spec.name} has continuous ones: use maddpg.")
+    check_discrete(spec)
     check_replay(config)
     if config.n_step > 1 and not off(config.lam):
         raise InputError("lam and n_step are two kinds of target: set only one of them.")

@@ -1,7 +1,7 @@
 """Utilities, the values of each agent's actions from its own history, ε-greedy acting, and the mixers of utilities."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +10,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from shoal.equations.distributions import ILLEGAL, Categorical
 from shoal.equations.targets import RewardNorm, unscaled
 from shoal.errors import InputError, unknown
+from shoal.learning.config import AgentConfig
+from shoal.models.actor_critic import Policy, acting_only
 from shoal.networks.body import Body, build_body
-from shoal.networks.inputs import Input, actor_input, critic_input, normalised
+from shoal.networks.inputs import Input, actor_input, critic_input, init_inputs, normalised
 from shoal.networks.net import Net, last_carry, of_outcomes
-from shoal.networks.sharing import in_turns, per_agent
-from shoal.types import EnvSpec, Learner, PyTree, Step, Trajectory
+from shoal.networks.sharing import in_turns, per_agent, policy_of
+from shoal.types import Algorithm, EnvSpec, Learner, PyTree, Step, Trajectory
 
 Utilities = Callable[[PyTree, PyTree, Step], tuple[PyTree, Float[Array, "T E N A"]]]
 """(θ, carry before, normalised step [T E ...]) -> (carry after each timestep, utility of every action)."""
@@ -73,6 +75,36 @@ def utilities_in_turns(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_
     return lambda params, carry, step: output(params, carry, source.features(step), step)
 
 
+def make_policy(
+    spec: EnvSpec,
+    config: AgentConfig,
+    epsilon: float | Array,
+    explore: Callable[[Utilities], Callable] | None = None,
+    **facts: Any,
+) -> Algorithm:
+    """Policies that choose by their utilities, for acting only.
+
+    Args:
+        spec: the environment's description.
+        config: hyper-parameters.
+        epsilon: ε at the start; the algorithm's ``init`` splits its key into two, of which the first is the net's.
+        explore: utilities -> an ``Algorithm.act``; None for :func:`epsilon_greedy`.
+        facts: see :func:`shoal.models.actor_critic.acting_only`.
+    """
+    c, index = config, policy_of(spec, config.sharing)
+    net, q = make_utilities(spec, c.network, index, c.agent_id)
+    act = (explore or epsilon_greedy)(utilities_in_turns(spec, c.network, index, c.agent_id))
+
+    def init_policy(key: PRNGKeyArray) -> Policy:
+        theta = net.init(jax.random.split(key)[0])
+        return Policy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(epsilon))
+
+    return acting_only(
+        init_policy, lambda num_envs: net.initial_carry((num_envs,)), act,
+        inspect=make_inspect_utilities(q, None, "none"), **facts,
+    )  # fmt: skip
+
+
 def make_inspect_utilities(
     q: Utilities, mixed: Callable[[PyTree, Array, Array, Step], Array] | None, reward_norm: RewardNorm
 ) -> Callable[..., dict[str, Array]]:
@@ -92,10 +124,11 @@ def make_inspect_utilities(
         seen, taken = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
         values = q(learner.policy.actor, carry, seen)[1]
         found = {"utilities": jnp.where(step.legal, values[0], jnp.nan)}
-        if mixed is not None and learner.statistics and reward_norm != "standardise":
+        if mixed is not None and learner.statistics != () and reward_norm != "standardise":
             value = mixed(learner.critic, values, taken, seen)[0]
             value = value if value.ndim == 2 else value[:, None]
-            found["value"] = jnp.broadcast_to(unscaled(learner.statistics.reward, value), action.shape)
+            rewards = None if learner.statistics is None else learner.statistics.reward
+            found["value"] = jnp.broadcast_to(unscaled(rewards, value), action.shape)
         return found
 
     return inspect
@@ -136,6 +169,10 @@ class Mixer(NamedTuple):
     constraints: Callable[[PyTree, Array, Array, Step], tuple[Array, dict[str, Array]]] | None = None
     """(parameters, utilities of every action [*b N A], actions, step) -> (what is added to the loss [*b], rows of
     metrics [*b]); where the utilities are fitted to a value that is not computed from them (QTRAN)."""
+
+    def of_actions(self, params: PyTree, q: Float[Array, "*b N A"], action: Int[Array, "*b N"], step: Step) -> Array:
+        """The value of a joint action from the utilities of every action."""
+        return self.apply(params, chosen_utility(q, action, step.alive), greedy_action(q, step)[1], action, step)
 
 
 def mixer_input(spec: EnvSpec, kind: str) -> Input:

@@ -1,15 +1,15 @@
-"""PQN for a team: Q-learning without a replay buffer and without target networks (Gallici et al. 2024), on VDN's sum.
+"""Expected SARSA(λ) for a team: on-policy values of an ε-greedy team, on VDN's sum.
 
     Q_tot(s, u; θ) = Σ_i Q_i(τ^i, u^i; θ)                                             (Sunehag et al. 2018, eq. 1)
-    G_t = r_t + γ d_t [ (1 − λ) max_u' Q_tot(s_{t+1}, u'; θ) + λ G_{t+1} ]         (Gallici et al. 2024, algorithm 1)
+    V(s; θ) = Σ_i [ (1 − ε) max_a Q_i(τ^i, a; θ) + ε mean_a Q_i(τ^i, a; θ) ]     (Sutton & Barto 2018, eq. 7.8)
+    G_t = r_t + γ d_t [ (1 − λ) V(s_{t+1}; θ) + λ G_{t+1} ]                      (Sutton & Barto 2018, eq. 12.20)
     min_θ  E[ (G_t − Q_tot(s_t, u_t; θ))² ]
 
 The newest rollout of many environments is used for a few epochs, then discarded. Layer normalisation keeps θ from
-diverging, instead of target networks.
+diverging, in place of target networks (Gallici et al. 2025).
 
-Deviations from the authors' code: targets are computed once for all epochs, while the recurrent code computes them for
-every minibatch; a time limit bootstraps; the last target bootstraps on the last outcome; Adam for RAdam; layer
-normalisation after each activation, not before it. Train in the folder of this file: shoal train pqn mpe/simple_spread
+Deviations from the book, which has no nets: minibatches; targets are computed once per rollout. Train in the folder of
+this file: shoal train sarsa mpe/simple_spread
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 import shoal
 from shoal.bounds import Count, Fraction, Positive, Rate
 from shoal.equations.returns import td_lambda
-from shoal.equations.schedules import linear
+from shoal.equations.schedules import annealed
 from shoal.equations.targets import on_unequal_rewards, team_reward
 from shoal.learning import sgd
 from shoal.learning.config import AgentConfig, check_options
@@ -36,30 +36,30 @@ from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Ste
 
 @dataclass(frozen=True)
 class Config(AgentConfig):
-    """Hyper-parameters. "Code" is the authors' repository (purejaxql) in SMAX, "MPE" their settings in JaxMARL."""
+    """Hyper-parameters; those of the authors of PQN, on which this is modelled, in brackets for MPE."""
 
     network: Body = field(default_factory=lambda: Body(hidden=(128, 128), activation="relu", layer_norm=True))
-    """Layers of the utilities' net. Code: 512, 512 and a GRU of 512, with batch normalisation; MPE: 256, 256."""
+    """Layers of the utilities' net (256, 256)."""
     gamma: Fraction = 0.99
-    """Discount γ per step. Code: 0.99; MPE: 0.9."""
+    """Discount γ per step (0.9)."""
     lam: Fraction = 0.85
-    """λ of the targets. Code: 0.85; MPE: 0.3."""
+    """λ of the targets (0.3)."""
     learning_rate: Rate = 5e-4
-    """Adam's step size. Code: 2.5e-4; MPE: 5e-4."""
+    """Adam's step size (5e-4)."""
     lr_final: Fraction = 0.0
-    """The rate changes linearly to this fraction of itself over the run. Code: 0; MPE: 1."""
+    """The rate changes linearly to this fraction of itself over the run (1)."""
     max_grad_norm: Positive | None = 1.0
-    """Largest gradient norm of one policy; None for no clip. Code and MPE: 1."""
+    """Largest gradient norm of one policy; None for no clip (1)."""
     epochs: Count = 4
-    """Passes over each rollout. Code and MPE: 4."""
+    """Passes over each rollout (4)."""
     minibatches: Count = 16
-    """Gradient steps per pass. Code and MPE: 16."""
+    """Gradient steps per pass (16)."""
     epsilon: Fraction = 1.0
-    """ε of ε-greedy exploration at the start. Code and MPE: 1."""
+    """ε of ε-greedy exploration at the start (1)."""
     epsilon_final: Fraction = 0.05
-    """ε at the end. Code: 0.01; MPE: 0.1."""
+    """ε at the end (0.1)."""
     epsilon_fraction: Fraction = 0.1
-    """Fraction of the updates over which ε decreases linearly. Code and MPE: 0.1."""
+    """Fraction of the updates over which ε decreases linearly (0.1)."""
 
 
 class Batch(NamedTuple):
@@ -74,7 +74,7 @@ class Batch(NamedTuple):
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
-    """PQN with VDN's sum, for an environment with discrete actions.
+    """Expected SARSA(λ) for an environment with discrete actions.
 
     Raises:
         InputError: actions are continuous, minibatches do not divide the rollout, or an option is out of its range.
@@ -82,7 +82,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     c = config
     check_options(c)
     if not isinstance(spec.action, shoal.Discrete):
-        raise shoal.InputError(f"PQN compares all of an agent's actions; {spec.name} has continuous ones.")
+        raise shoal.InputError(f"SARSA compares all of an agent's actions; {spec.name} has continuous ones.")
     length = scale.rollout_length if c.network.recurrent else 1
     sgd.check_items(scale, c.minibatches, length if c.network.recurrent else None)
     index = policy_of(spec, c.sharing)
@@ -103,7 +103,10 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         policy = learner.policy
         step, outcome = normalised(policy.inputs, traj.step), normalised(policy.inputs, traj.outcome)
         after = next_utilities(q, policy.actor, traj._replace(step=step, outcome=outcome))  # utilities in each outcome
-        value = greedy_action(after, outcome)[1].sum(-1)  # max_u' Q_tot: a sum is largest where every term is
+        best = greedy_action(after, outcome)[1]
+        evenly = jnp.where(outcome.legal, after, 0.0).sum(-1) / outcome.legal.sum(-1)
+        each = (1 - policy.epsilon) * best + policy.epsilon * evenly
+        value = jnp.where(outcome.alive, each, 0.0).sum(-1)  # V of the team
         reward, discount = team_reward(traj)
         target = td_lambda(reward, discount, value, outcome.last, gamma=c.gamma, lam=c.lam)
 
@@ -126,8 +129,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # EXPLORATION
         updates = learner.updates + 1
-        done = updates / jnp.maximum(c.epsilon_fraction * scale.num_updates, 1.0)
-        epsilon = jnp.asarray(linear(c.epsilon, c.epsilon_final, done), jnp.float32)
+        epsilon = annealed(c.epsilon, c.epsilon_final, c.epsilon_fraction, updates, scale.num_updates)
         policy = Policy(theta, update_inputs(spec, policy.inputs, traj.step), epsilon)
         return Learner(policy, None, state, None, updates), metrics | {"epsilon": learner.policy.epsilon}
 
@@ -145,10 +147,9 @@ PRESETS = {
         "minibatches": 64,
     },
 }
-"""Tuned flags by environment. The step size and the number of minibatches are the best of five trials of 200 thousand
-steps with seed 0; γ and λ are the authors' in MPE."""
+"""Flags by environment: those of the preset of ``pqn_vdn`` with fewer steps."""
 
 
 if __name__ == "__main__":
-    run = shoal.train("pqn", "mpe/simple_spread")
+    run = shoal.train("sarsa", "mpe/simple_spread")
     print(run.evaluate())
