@@ -53,16 +53,17 @@ def drawn(mean: jax.Array, log_std: jax.Array, z: jax.Array, alive: jax.Array) -
 
 
 def test_a_density_is_finite_and_has_a_gradient_at_the_edge() -> None:
-    zero, alive = np.zeros(1, np.float32), np.array(True)
-    log_prob = jax.jit(jax.value_and_grad(lambda mean: drawn(mean, zero, zero, alive)[1]))
-    value, slope = log_prob(np.array([30.0], np.float32))
+    def log_prob(mean: jax.Array) -> jax.Array:
+        return drawn(mean, jnp.zeros(1), jnp.zeros(1), jnp.array(True))[1]
+
+    value, slope = jax.jit(jax.value_and_grad(log_prob))(np.array([30.0], np.float32))
     np.testing.assert_allclose(value, -0.5 * np.log(2 * np.pi) + 2 * (30 - np.log(2)), rtol=1e-5)
     np.testing.assert_allclose(slope, [2.0], rtol=1e-5)
 
 
 def test_the_target_entropy_of_discrete_actions_counts_legal_ones() -> None:
     step = make_step(np.random.default_rng(0), make_spec(), (20,))
-    target = jax.jit(hasac.target_entropy, static_argnums=0)
+    target = jax.jit(hasac.target_entropy, static_argnums=(0, 1))
     wanted = np.asarray(target(make_spec(), 0.98, step))
     legal, alive = np.asarray(step.legal), np.asarray(step.alive)
     np.testing.assert_allclose(wanted, np.where(alive, 0.98 * np.log(legal.sum(-1)), 0), rtol=1e-5)
