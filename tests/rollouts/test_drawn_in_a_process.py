@@ -1,8 +1,5 @@
 """A renderer that ends its process, hangs or raises costs the pictures and one sentence, not the episode."""
 
-import os
-import subprocess
-import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -15,8 +12,9 @@ import numpy as np
 import pytest
 
 import counters
+import poor_renderers
 from shoal.errors import GameError
-from shoal.game import Game, HostEnvironment
+from shoal.game import HostEnvironment
 from shoal.rollouts import drawing
 from shoal.rollouts.drawing import DrawingError, WatchedGame
 from shoal.rollouts.worker import Worker
@@ -25,39 +23,8 @@ from shoal.types import Algorithm, Learner, Step
 from support import processes
 
 
-class Poor(counters.Counters):
-    """A game whose renderer fails in the third picture, and which plays well."""
-
-    fault = ""
-
-    def render(self) -> np.ndarray:
-        print("noise of the renderer", flush=True)
-        if self.t == 2:
-            self.fail()
-        return super().render()
-
-    def fail(self) -> None:
-        if self.fault == "raise":
-            raise RuntimeError("there is no\nscreen")
-        if self.fault == "exit":
-            raise SystemExit(3)
-        if self.fault == "abort":
-            os.abort()
-        if self.fault == "hang":
-            subprocess.Popen(["sleep", "600"])
-            time.sleep(600)
-
-
-def poor(fault: str, render: bool = False) -> Game:
-    if fault == "make" and render:
-        os.abort()
-    game = Poor(False, "", "")
-    game.fault = fault if render else "raise"
-    return game
-
-
 def hosted(fault: str) -> HostEnvironment:
-    return HostEnvironment(counters.spec_of(False), partial(poor, fault))
+    return HostEnvironment(counters.spec_of(False), partial(poor_renderers.new, fault))
 
 
 def act(learner: Any, carry: Any, step: Step, key: Any, greedy: bool) -> Any:
