@@ -142,7 +142,8 @@ def test_the_environment_without_a_fault_is_played() -> None:
 
 @pytest.mark.parametrize("fault", ["no rewards", "stranger", "text", "none", "array", "one unpaid", "short mask"])
 def test_the_check_reports_each_wrong_value(fault: str) -> None:
-    report = check(Wrong, env={"fault": fault}, episodes=2)
+    """One in a process of its own, which takes a second to start."""
+    report = check(Wrong, env={"fault": fault}, episodes=2, isolate=fault == "no rewards")
     assert not report.ok and report.verdict.startswith("NOT READY")
     assert any(f.level == "error" and SAID[fault].replace("\\", "") in f.sentence for f in report.findings), str(report)
 
