@@ -1,5 +1,7 @@
 """Wrappers of images and of observations of several arrays: on the device and on the host, against loops."""
 
+import functools
+import math
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,25 +24,29 @@ from shoal.spec import Box, Part
 STEPS = images.HORIZON
 
 
+def overlaps(index: int, old: int, new: int) -> dict[int, Fraction]:
+    """The old pixels that a new one covers, and how much of each."""
+    start, stop = Fraction(index * old, new), Fraction((index + 1) * old, new)
+    return {i: min(stop, Fraction(i + 1)) - max(start, Fraction(i)) for i in range(int(start), math.ceil(stop))}
+
+
 def area(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """Mean colours of the areas of the new pixels, pixel by pixel in exact fractions."""
     old_height, old_width, channels = image.shape
     new = np.zeros((height, width, channels), np.uint8)
-    for y, x, c in np.ndindex(new.shape):
-        total = Fraction(0)
-        top, bottom = Fraction(y * old_height, height), Fraction((y + 1) * old_height, height)
-        left, right = Fraction(x * old_width, width), Fraction((x + 1) * old_width, width)
-        for i in range(old_height):
-            for j in range(old_width):
-                tall = max(Fraction(0), min(bottom, Fraction(i + 1)) - max(top, Fraction(i)))
-                wide = max(Fraction(0), min(right, Fraction(j + 1)) - max(left, Fraction(j)))
-                total += tall * wide * int(image[i, j, c])
-        mean = total / ((bottom - top) * (right - left))
-        new[y, x, c] = int(mean + Fraction(1, 2))
+    for y, x in np.ndindex(height, width):
+        rows, columns = overlaps(y, old_height, height), overlaps(x, old_width, width)
+        size = sum(rows.values()) * sum(columns.values())
+        for c in range(channels):
+            total = sum(tall * wide * int(image[i, j, c]) for i, tall in rows.items() for j, wide in columns.items())
+            new[y, x, c] = int(total / size + Fraction(1, 2))
     return new
 
 
-def viewed(image: np.ndarray, w: Wrapping) -> np.ndarray:
+@functools.cache
+def viewed(t: int, luck: int, agent: int, w: Wrapping) -> np.ndarray:
+    """An agent's picture at time t after crop, greyscale and resize."""
+    image = images.picture(np, t, luck, agent)
     if w.crop:
         top, bottom, left, right = w.crop
         image = image[top : 8 - bottom, left : 8 - right]
@@ -66,11 +72,7 @@ def expected(mixed: bool, w: Wrapping, luck: int) -> list[list[list[np.ndarray]]
         for i in range(2):
             # A dead agent's frames are zero, later also those of the time when it was dead.
             here = [float(not (i == 1 and k == images.HORIZON - 1)) for k in times]
-            arrays = [
-                stacked(
-                    [viewed(images.picture(np, k, luck, i), w) * np.uint8(a) for k, a in zip(times, here, strict=True)]
-                )
-            ]
+            arrays = [stacked([viewed(k, luck, i, w) * np.uint8(a) for k, a in zip(times, here, strict=True)])]
             if mixed and i:
                 clocks = [images.clock(np, np.int32(k), np.int32(luck)) for k in times]
                 arrays.append(stacked([c * np.float32(a) for c, a in zip(clocks, here, strict=True)]))
