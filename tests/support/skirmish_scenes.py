@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from shoal.environments.skirmish.battle import State
@@ -53,6 +52,8 @@ FACTS = {
 NAMES = tuple(FACTS)
 UNITS = (*NAMES, *(f"enemy {name}" for name in NAMES))
 STEPS, TICKS = 44, 8
+PART = 4
+"""Steps that one call of the program plays."""
 SIZES = (12, 96)
 """Numbers of scenes that programs are compiled for."""
 
@@ -69,7 +70,7 @@ class Scene:
 
 
 class Played(NamedTuple):
-    """A scene's states, [STEPS + 1] first, and outcomes [STEPS]."""
+    """A scene's states, [steps + 1] first, and outcomes [steps]."""
 
     state: State
     outcome: Step
@@ -93,7 +94,7 @@ def action_of(unit: str, order: str) -> int:
 
 @functools.cache
 def program() -> Any:
-    """(the start, a compiled (states, actions [T, E, N]) -> states and outcomes)."""
+    """(the start, a compiled (states, actions [PART, E, N]) -> states and outcomes)."""
     groups = tuple(Group(name, 1, (16.0, 16.0)) for name in NAMES)
     env = make(Map("zoo", groups, groups, 9999, "open", None), both=True, delay_noise=False)
     batched = env.batched
@@ -110,13 +111,13 @@ def program() -> Any:
     return jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 1)[0], run
 
 
-def play(scenes: list[Scene]) -> list[Played]:
-    """Play scenes side by side."""
+def play(scenes: list[Scene], steps: int = STEPS) -> list[Played]:
+    """Play scenes side by side, for a multiple of :data:`PART` steps."""
     start, run = program()
     count = min(size for size in SIZES if size >= len(scenes))
     fields = {name: np.repeat(np.array(value), count, 0) for name, value in start._asdict().items()}
     fields["x"][:], fields["y"][:] = 16.0, 16.0
-    actions = np.ones((STEPS, count, len(UNITS)), np.int32)
+    actions = np.ones((steps, count, len(UNITS)), np.int32)
     for e, scene in enumerate(scenes):
         for i, unit in enumerate(UNITS):
             if unit in scene.at:
@@ -127,11 +128,14 @@ def play(scenes: list[Scene]) -> list[Played]:
             fields[name][e, UNITS.index(unit)] = value
         for unit, order in scene.orders.items():
             each = [order] if isinstance(order, str) else order
-            for t in range(STEPS):
+            for t in range(steps):
                 actions[t, e, UNITS.index(unit)] = action_of(unit, each[min(t, len(each) - 1)])
-    state = State(**{name: jnp.asarray(value) for name, value in fields.items()})
-    states, outcomes = jax.tree.map(np.asarray, run(state, jnp.asarray(actions)))
-    whole = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), state, states)
+    state, parts = State(**fields), []
+    for t in range(0, steps, PART):
+        parts.append(jax.device_get(run(state, actions[t : t + PART])))
+        state = jax.tree.map(lambda x: x[-1], parts[-1][0])
+    states, outcomes = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+    whole = jax.tree.map(lambda a, b: np.concatenate([a[None], b]), State(**fields), states)
     return [jax.tree.map(lambda x, e=e: x[:, e], Played(whole, outcomes)) for e in range(len(scenes))]
 
 

@@ -42,7 +42,7 @@ def test_an_explosion_hits_the_ground_within_its_radius(killed: bool) -> None:
         if killed:
             values |= {("baneling", "health"): 0.0, ("baneling", "cooldown"): -1.0}
         scenes.append(Scene(at, orders, values))
-    for scene, played in zip(scenes, play(scenes), strict=True):
+    for scene, played in zip(scenes, play(scenes, 4), strict=True):
         places = scene.at | {"enemy marauder": (16.5, 16.0)}
         far = {name: np.hypot(*np.subtract(places[f"enemy {name}"], (16, 16))) for name in NAMES}
         losses(scene, played, {name: name in GROUND and far[name] <= 2.2 for name in NAMES}, "baneling")
@@ -73,7 +73,7 @@ def test_a_beam_hits_what_touches_its_rectangle() -> None:
         scenes.append(Scene(at, {"colossus": [f"attack {target}", "stop"]}))
         aims.append((target, ahead))
     corners = 0
-    for (target, ahead), scene, played in zip(aims, scenes, play(scenes), strict=True):
+    for (target, ahead), scene, played in zip(aims, scenes, play(scenes, 4), strict=True):
         caught = {}
         for name in NAMES:
             off = np.subtract(scene.at[f"enemy {name}"], scene.at[f"enemy {target}"])
