@@ -15,32 +15,33 @@ from shoal.sides.reward_normalisation import normalise_rewards, return_deviation
 from shoal.types import EnvSpec, Learner, Scale, Trajectory
 from support.algorithm_kinds import SPECS, WITHOUT_BOX, config_of
 from support.selection import quick
-from support.trajectories import E, N, T, acted, compiled, make_spec, make_trajectory, program
+from support.trajectories import E, N, T, compiled, make_spec, make_trajectory, program
 
 CASES = [(name, kind) for name in algorithms.NAMES for kind in SPECS if kind == "discrete" or name not in WITHOUT_BOX]
 QUICK = [("mappo", "discrete"), ("mappo", "box"), ("mat", "discrete"), ("qmix", "discrete"), ("maddpg", "discrete")]
 every_case = pytest.mark.parametrize(("name", "kind"), quick(CASES, *QUICK, ("coma", "discrete"), ("lica", "discrete")))
 
 
-def told(algorithm: Any, learner: Learner, traj: Trajectory) -> dict[str, np.ndarray]:
-    """``inspect`` at every step of a trajectory that ``act`` played, [T, E, N ...], with the carries of acting."""
+def told(
+    algorithm: Any, learner: Learner, traj: Trajectory, greedy: bool = False
+) -> tuple[Trajectory, dict[str, np.ndarray]]:
+    """The trajectory as ``act`` plays it (``acted``), and ``inspect`` at each of its steps, [T, E, N ...]."""
 
     def turn(carry: Any, moment: Any) -> Any:
-        step, action, extras, key = moment
-        found = algorithm.inspect(learner, carry, step, action, extras)
-        return algorithm.act(learner, carry, step, key, False)[0], found
+        step, key = moment
+        after, action, extras = algorithm.act(learner, carry, step, key, greedy)
+        return after, (action, extras, algorithm.inspect(learner, carry, step, action, extras))
 
-    keys = jax.random.split(jax.random.key(0), T)  # those of ``acted``
-    moments = (traj.step, traj.action, traj.extras, keys)
-    return jax.device_get(compiled(lambda carry: jax.lax.scan(turn, carry, moments)[1])(traj.carry))
+    keys = jax.random.split(jax.random.key(0), T)
+    action, extras, found = compiled(lambda carry: jax.lax.scan(turn, carry, (traj.step, keys))[1])(traj.carry)
+    return traj._replace(action=action, extras=extras), jax.device_get(found)
 
 
 @cache
 def played(name: str, kind: str, greedy: bool = False) -> tuple[Any, Trajectory, dict[str, np.ndarray]]:
     prog = program(SPECS[kind], config_of(name))
     traj = make_trajectory(SPECS[kind], carry=prog.algorithm.initial_carry(E))
-    traj = acted(prog, prog.learner, traj, greedy=greedy)
-    return prog, traj, told(prog.algorithm, prog.learner, traj)
+    return prog, *told(prog.algorithm, prog.learner, traj, greedy)
 
 
 @every_case
@@ -109,15 +110,14 @@ def test_mappos_inspected_value_is_the_critics_in_units_of_reward() -> None:
     prog = program(spec, config_of("mappo", critic_input="state", layer_norm=False, input_layer_norm=False))
     seen = Running(jnp.array([4.2]), jnp.array([50.0]), jnp.array([0.7]))  # mean, mean square, weight
     learner = prog.learner._replace(statistics=prog.learner.statistics._replace(value=seen))
-    traj = acted(prog, learner, make_trajectory(spec, carry=prog.algorithm.initial_carry(E)))
-    found = told(prog.algorithm, learner, traj)["value"]
+    traj, found = told(prog.algorithm, learner, make_trajectory(spec, carry=prog.algorithm.initial_carry(E)))
     critic = jax.device_get(learner.critic)
     x = np.asarray(traj.step.state)
     for layer in critic["layers"].values():
         x = np.tanh(dense(layer, x))
     output = dense(critic["head"], x)
     expected = 4.2 + np.sqrt(50.0 - 4.2**2) * output
-    np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found["value"], np.broadcast_to(expected, (T, E, N)), rtol=1e-4, atol=1e-4)
 
 
 def test_inspected_values_of_normalised_rewards_are_in_units_of_reward() -> None:
@@ -131,7 +131,7 @@ def test_inspected_values_of_normalised_rewards_are_in_units_of_reward() -> None
     carry = wrapped.initial_carry(E)._replace(carry=traj.carry)
     again = traj._replace(carry=carry)
     learner = prog.learner._replace(statistics=kept)
-    scaled = told(wrapped, learner, again)
+    _, scaled = told(wrapped, learner, again)
     np.testing.assert_allclose(scaled["value"], 3.0 * found["value"], rtol=1e-4)
     assert abs(float(return_deviation(returns)) - 3.0) < 1e-5
     np.testing.assert_array_equal(scaled["probabilities"], found["probabilities"])
