@@ -70,7 +70,7 @@ def test_every_step_is_pettingzoos(options: dict[str, Any], monkeypatch: pytest.
     env = device_env("grid/pursuit", **options)
     n, m, stride = options["num_agents"], options["num_evaders"], options["grid"][1] + options["view"]
     step, captured, random = jax.jit(env.step), 0, np.random.default_rng(0)
-    for episode in range(6):
+    for episode in range(3):
         other.reset(seed=episode)
         base = other.unwrapped.env
         cells = [
@@ -98,7 +98,7 @@ def test_every_step_is_pettingzoos(options: dict[str, Any], monkeypatch: pytest.
             if mine.last:
                 break
         assert mine.last
-    assert captured > 5, "the comparison saw captures"
+    assert captured > 3, "the comparison saw captures"
 
 
 def test_the_published_task() -> None:
@@ -127,7 +127,8 @@ def test_starts_are_drawn_as_pettingzoos() -> None:
     apart = np.abs(rows[:, :, None] - rows[:, None]) + np.abs(columns[:, :, None] - columns[:, None])
     assert (apart[:, ~np.eye(4, dtype=bool)] >= 2).all()
 
-    random, closed = np.random.default_rng(1), jax.jit(env.reset)(KEY)[1].state.reshape(5, 6, 3)[..., 0]
+    random, first = np.random.default_rng(1), jax.jit(env.reset)(KEY)[1]
+    closed = np.asarray(first.state).reshape(5, 6, 3)[..., 0]
     counts = np.zeros((2, 5, 6))
     np.add.at(counts[0], (rows, columns), 1)
     for _ in range(3000):
@@ -138,7 +139,7 @@ def test_starts_are_drawn_as_pettingzoos() -> None:
             if not closed[row, column] and not any(cell in taken for cell in near):
                 taken.append((row, column))
         np.add.at(counts[1], tuple(zip(*taken, strict=True)), 1)
-    assert (counts[:, np.asarray(closed) == 1] == 0).all()
+    assert (counts[:, closed == 1] == 0).all()
     mine, drawn = counts[0] / 8_000, counts[1] / 3000
     assert np.abs(mine - drawn).max() < 0.04, "four standard errors"
 
