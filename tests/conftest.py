@@ -25,20 +25,22 @@ import jax  # noqa: E402
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
-from support import lowering  # noqa: E402
+from support import kept_programs, lowering  # noqa: E402
 from support.selection import fitting  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_traceback_in_locations_limit", 0)  # recording source lines took 8 % of the time
 lowering.install()
+kept_programs.install()
 
 # Compiled programs are kept on disk for this session and its subprocesses, which are given the folder. A folder named
-# by JAX_COMPILATION_CACHE_DIR is kept between sessions, which makes repeated runs of the same tests much faster.
+# by JAX_COMPILATION_CACHE_DIR is kept between sessions, which makes repeated runs of the same tests much faster. Also
+# small programs are kept: two workers need many of the same, and reading one takes a third of compiling it.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _FOLDER = tempfile.TemporaryDirectory(prefix="shoal-tests-")
     atexit.register(_FOLDER.cleanup)
     jax.config.update("jax_compilation_cache_dir", _FOLDER.name)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 # Compiled modules are kept beside their sources, also where the environment says otherwise: without them each worker
