@@ -7,12 +7,16 @@ import sys
 
 import pytest
 
-pytest.importorskip("jaxmarl")
-
 from shoal.environments import registry
 from shoal.environments.adapters import jaxmarl as adapter
 from shoal.errors import InputError
 from shoal.types import Box
+
+
+@pytest.fixture(scope="module", autouse=True)
+def jaxmarl_is_installed() -> None:
+    """Asked for here, so that collecting these tests does not import it: it compiles 75 programs."""
+    pytest.importorskip("jaxmarl")
 
 
 @pytest.mark.parametrize(
