@@ -3,7 +3,7 @@
     python benchmarks/throughput.py                  # MAPPO's rows
     python benchmarks/throughput.py 16x128 seeds8    # some
     python benchmarks/throughput.py algorithms       # a row for each algorithm
-    python benchmarks/throughput.py agents           # HAPPO and independent MAPPO with 3, 10 and 27 agents
+    python benchmarks/throughput.py agents           # HAPPO, independent MAPPO, MAT and Sable with 3, 10 and 27 agents
     python benchmarks/throughput.py replay           # off-policy algorithms, and replay buffers of growing capacity
     python benchmarks/throughput.py --device gpu     # on an accelerator
 
@@ -50,7 +50,7 @@ ALGORITHM_ROWS = {
     "mappo-independent": WIDE | {"algorithm": "mappo", "sharing": "independent"},
     **{
         name: WIDE | {"algorithm": name}
-        for name in ("happo", "hatrpo", "mat", "mat_dec", "maa2c", "coma", "lica", "mapg")
+        for name in ("happo", "hatrpo", "mat", "mat_dec", "sable", "maa2c", "coma", "lica", "mapg")
     },
     "pqn_vdn": WIDE | {"algorithm": "pqn_vdn", "hidden": (64, 64)},
     "pqn_vdn-gru64": WIDE | {"algorithm": "pqn_vdn", "hidden": (64,), "recurrent": 64},
@@ -65,6 +65,10 @@ AGENT_ROWS = {
     }
     for n in (3, 10, 27)
     for name in ("mappo", "happo")
+} | {
+    f"{name}-{n}-agents": {"num_envs": 32, "rollout_length": 25, "algorithm": name, "num_agents": n}
+    for n in (3, 10, 27)
+    for name in ("mat", "sable")
 }
 OFF = {"num_envs": 16, "rollout_length": 25, "learning_starts": 1000, "gradient_steps": 4}
 REPLAY_ROWS = {

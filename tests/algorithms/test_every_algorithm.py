@@ -38,7 +38,7 @@ OWN = "sarsa"
 NAMES = (*algorithms.NAMES, OWN)
 ONE_REWARD = (*algorithms.ONE_REWARD, OWN)
 REFUSING_BOX = WITHOUT_BOX | {OWN}
-WITHOUT_RECURRENCE = {"facmac", "haddpg", "hasac", "hatd3", "masac", "mat"}
+WITHOUT_RECURRENCE = {"facmac", "haddpg", "hasac", "hatd3", "masac", "mat", "sable"}
 KINDS = ("discrete", "box", "recurrent")
 MEMBERS = {"ia2c", "iddpg", "ippo", "ipqn", "iql", "maa2c", "seps", "vdn"}
 """MAPPO's, MADDPG's, PQN-VDN's or QMIX's own program under another configuration: one kind of each is enough."""

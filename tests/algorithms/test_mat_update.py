@@ -1,6 +1,6 @@
 """MAT's update against losses written out, and what it refuses."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import jax
@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from shoal.algorithms import mat
+from shoal.algorithms import mat, sable
 from shoal.equations.returns import gae
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Learner, Scale, Trajectory
 from support import naive
 from support.mat_cases import BASE, CASES, played
-from support.trajectories import E, N, T, compiled, make_spec, program
+from support.trajectories import E, N, T, acted, compiled, make_spec, make_trajectory, program
 
 KEY = jax.random.key(1)
 PLAIN = replace(BASE, value_norm="none", max_grad_norm=None, clip=0.3, value_clip=0.2, huber=1.0, value_coef=0.7)
@@ -24,9 +24,17 @@ AGENT = replace(PLAIN, ratio="agent", advantage="agent", normalise_advantage="no
 JOINT = replace(PLAIN, ratio="joint", advantage="joint")
 
 
-def noisy() -> tuple[Learner, Trajectory]:
+SABLE = sable.Config(**{field.name: getattr(AGENT, field.name) for field in fields(AGENT)} | {"heads": 2, "blocks": 1})
+
+
+def noisy(c: mat.Config) -> tuple[Learner, Trajectory]:
     """What was played, as if by a policy whose probabilities were a little different: ratios on both sides of 1."""
-    _, learner, traj = played("discrete")
+    if isinstance(c, sable.Config):
+        prog = program(make_spec(), c)
+        traj = make_trajectory(make_spec(), carry=prog.algorithm.initial_carry(E))
+        learner, traj = prog.learner, acted(prog, prog.learner, traj)
+    else:
+        _, learner, traj = played("discrete")
     noise = 0.4 * np.random.default_rng(0).normal(size=(T, E, N))
     return learner, traj._replace(extras={"log_prob": traj.extras["log_prob"] + jnp.asarray(noise, jnp.float32)})
 
@@ -50,9 +58,10 @@ def huber(error: Any, delta: float) -> Any:
 
 def naive_loss(c: Any, learner: Learner, traj: Trajectory) -> Any:
     """parameters -> (L(θ) − σ S + κ KL + value_coef L(φ), metrics): means over living agents, written out."""
-    evaluate = mat.make_team(CASES["discrete"][0], c).evaluate_actions
-    both = compiled(lambda step: evaluate(learner.policy.actor, step, traj.action, traj.extras)[1])
-    value, next_value = (np.asarray(both(step), np.float64) for step in (traj.step, traj.outcome))
+    team = (sable if isinstance(c, sable.Config) else mat).make_team(CASES["discrete"][0], c)
+    evaluate = team.evaluate_actions
+    found = compiled(team.evaluate)(learner, traj)  # values are tested by themselves
+    value, next_value = (np.asarray(x, np.float64) for x in (found.value, found.next_value))
     alive, spec = np.asarray(traj.step.alive), CASES["discrete"][0]
     expected = (
         naive.mask_dead_values(spec, value, alive),
@@ -67,7 +76,7 @@ def naive_loss(c: Any, learner: Learner, traj: Trajectory) -> Any:
         advantage = (advantage - advantage[alive].mean()) / (advantage[alive].std() + 1e-5)
 
     def loss(params: Any) -> Any:
-        dist, v = evaluate(params, traj.step, traj.action, traj.extras)
+        dist, v = evaluate(params, traj.carry.actor, traj.step, traj.action, traj.extras)
         log_ratio = dist.log_prob(traj.action) - traj.extras["log_prob"]
         if c.ratio == "joint":
             log_ratio = jnp.where(alive, log_ratio, 0).sum(-1, keepdims=True) + jnp.zeros(N)
@@ -90,9 +99,11 @@ def naive_loss(c: Any, learner: Learner, traj: Trajectory) -> Any:
     return loss
 
 
-@pytest.mark.parametrize("config", [AGENT, JOINT], ids=["agent", "joint"])
+@pytest.mark.parametrize(
+    "config", [AGENT, JOINT, pytest.param(SABLE, marks=pytest.mark.slow)], ids=["agent", "joint", "sable"]
+)
 def test_an_update_descends_the_paper_s_losses(config: mat.Config) -> None:
-    prog, (learner, traj) = program(CASES["discrete"][0], config), noisy()
+    prog, (learner, traj) = program(CASES["discrete"][0], config), noisy(config)
     learner = prog.learner._replace(policy=learner.policy)
     gradient, expected = compiled(jax.grad(naive_loss(config, learner, traj), has_aux=True))(learner.policy.actor)
     after, metrics = prog.update(learner, traj, KEY)
@@ -127,7 +138,7 @@ def test_the_joint_advantage_is_that_of_the_mean_value() -> None:
     [
         ({"sharing": "independent"}, "sharing must be 'shared', not 'independent'"),
         ({"sharing": (0, 1, 1)}, "sharing must be 'shared', not \\(0, 1, 1\\)"),
-        ({"network": Body((6,), recurrent=4)}, "MAT cannot be recurrent"),
+        ({"network": Body((6,), recurrent=4)}, "MAT cannot have a recurrent layer"),
         ({"value_norm": "popart"}, "not popart"),
         ({"critic_learning_rate": 1e-3}, "leave out critic_learning_rate"),
         ({"critic_input": "concat"}, "local, agent or pruned, not 'concat'"),

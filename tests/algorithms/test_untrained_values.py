@@ -82,6 +82,7 @@ CASES = {
     "qmix": UTILITIES,
     "qplex": UTILITIES,
     "qtran": UTILITIES,
+    "sable": Case({}, acts=True),
     "seps": LOCAL,
     "vdn": UTILITIES,
 }

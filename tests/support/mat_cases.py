@@ -56,7 +56,7 @@ def _evaluation(name: str) -> Any:
 
     def one(learner: Learner, step: Step, action: Any, extras: Any) -> Any:
         step = normalised(learner.policy.inputs, step)
-        return team.evaluate_actions(learner.policy.actor, step, action, extras)
+        return team.evaluate_actions(learner.policy.actor, (), step, action, extras)
 
     return compiled(one)
 

@@ -147,7 +147,7 @@ def test_a_folder_whose_network_was_exchanged_is_a_strangers(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("algorithm", "flags", "said"),
     [
-        ("mat", {"network": "own_nets:flax"}, "MAT is a transformer over agents, so it cannot have the network"),
+        ("mat", {"network": "own_nets:flax"}, "MAT is a network over agents, so it cannot have the network"),
         ("mat", {"critic_network": "mlp"}, "MAT is one network for actors and critic: leave out critic_network"),
         ("mat_dec", {"critic_hidden": (8,)}, "MAT-Dec's critic is a transformer: leave out critic_hidden"),
         ("lica", {"critic_network": "mlp"}, "lica's critic mixes the agents' actions.*: leave out critic_network"),

@@ -45,6 +45,7 @@ NAMES = (
     "qmix",
     "qplex",
     "qtran",
+    "sable",
     "seps",
     "vdn",
 )

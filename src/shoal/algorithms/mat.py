@@ -33,10 +33,12 @@ from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser, step_o
 from shoal.models import on_policy
 from shoal.models.actor_critic import Policy, acting_only
 from shoal.models.on_policy import Batch
-from shoal.models.sequence import FEED_FORWARD, SequenceTeam, make_sequence_team
+from shoal.models.sequence import SequenceTeam, make_sequence_team, team_input
 from shoal.networks.body import Body
 from shoal.networks.inputs import CriticInput, init_inputs
+from shoal.networks.net import SequenceNet
 from shoal.networks.sharing import policy_of
+from shoal.networks.transformer import make_transformer
 from shoal.types import Algorithm, EnvSpec, Learner, Metrics, PyTree, Scale, Trajectory
 
 
@@ -98,44 +100,72 @@ def joint_advantage(advantage: Float[Array, "T E N"], alive: Bool[Array, "T E N"
     return jnp.broadcast_to(mean, advantage.shape)
 
 
-def make_team(spec: EnvSpec, c: Config) -> SequenceTeam:
-    """Encoder and decoder.
+def check_team(spec: EnvSpec, c: Config, name: str) -> None:
+    """Refuse what a network that acts for the whole team cannot do.
+
+    Args:
+        spec: the environment.
+        c: hyper-parameters.
+        name: of the algorithm, for messages.
 
     Raises:
-        InputError: the encoder's input does not exist, MAT has no such form (recurrent, several policies, PopArt), or
-            an option is out of its range.
+        InputError: it is asked for a recurrent layer, several policies, another network, a critic of its own or PopArt,
+            or an option is out of its range.
     """
     check_options(c)
     if any(policy_of(spec, c.sharing)):
         raise InputError(
-            f"MAT is one network that acts for the whole team: sharing must be 'shared', not {c.sharing!r}."
+            f"{name} is one network that acts for the whole team: sharing must be 'shared', not {c.sharing!r}."
         )
     if c.network.recurrent:
-        raise InputError("MAT cannot be recurrent; mat_dec can have recurrent actors.")
+        raise InputError(f"{name} cannot have a recurrent layer; mat_dec can have recurrent actors.")
     if c.network.network not in ("auto", "mlp"):
-        raise InputError(f"MAT is a transformer over agents, so it cannot have the network {c.network.network!r}.")
-    no_critic_network(c, "MAT is one network for actors and critic")
+        raise InputError(f"{name} is a network over agents, so it cannot have the network {c.network.network!r}.")
+    no_critic_network(c, f"{name} is one network for actors and critic")
     if c.value_norm == "popart":
         raise InputError(
-            "MAT's values share their network with its policy: value_norm must be running or none, not popart."
+            f"{name}'s values share their network with its policy: value_norm must be running or none, not popart."
         )
     if c.critic_learning_rate is not None:
-        raise InputError("MAT has one network and one optimiser: leave out critic_learning_rate.")
-    return make_sequence_team(
-        spec, c.network, c.blocks, c.heads, c.critic_input, c.agent_id,
-        output_gain=c.output_gain, log_std=c.log_std, squash=c.squash, shuffled=c.order == "shuffled",
-    )  # fmt: skip
+        raise InputError(f"{name} has one network and one optimiser: leave out critic_learning_rate.")
 
 
-def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
-    """MAT for an environment.
+def make_team(spec: EnvSpec, c: Config) -> SequenceTeam:
+    """Encoder and decoder.
 
     Raises:
-        InputError: minibatches do not divide the rollout, the encoder's input does not exist, MAT has no such form
-            (recurrent, several policies, PopArt), or an option is out of its range.
+        InputError: as :func:`check_team`, or the encoder's input does not exist.
     """
-    c, team = config, make_team(spec, config)
-    sgd.check_items(scale, c.minibatches, c.chunk)
+    check_team(spec, c, "MAT")
+    source = team_input(spec, c.critic_input, c.agent_id)
+
+    def make_net(tokens: int, outputs: int, std: float | None) -> SequenceNet:
+        return make_transformer(
+            c.network, c.blocks, c.heads, spec.num_agents, source.width, tokens, outputs, c.output_gain, std
+        )
+
+    return make_sequence_team(
+        spec, source, make_net, log_std=c.log_std, squash=c.squash, shuffled=c.order == "shuffled"
+    )
+
+
+def make(
+    spec: EnvSpec, config: Config, scale: Scale, *, team: SequenceTeam | None = None, length: int | None = None
+) -> Algorithm:
+    """MAT for an environment.
+
+    Args:
+        spec: the environment's description.
+        config: hyper-parameters.
+        scale: sizes of the run.
+        team: another network that decodes a team's actions; None for MAT's.
+        length: timesteps of the sequences that it is trained on; None for single timesteps.
+
+    Raises:
+        InputError: minibatches do not divide the rollout, or as :func:`make_team`.
+    """
+    c, team = config, team or make_team(spec, config)
+    sgd.check_items(scale, c.minibatches, length)
     steps, frozen = [scale.num_updates * c.epochs * c.minibatches], frozen_parameters(c, team.init)
     adam = optimiser(c.learning_rate, c.lr_final, steps, c.max_grad_norm, c.adam_eps, frozen.actor)
     values = make_value_scale(c.value_norm, c.value_norm_beta)
@@ -152,13 +182,13 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         learner = on_policy.update_value_scale(values, learner, target, alive)
         of_all = joint_advantage(advantage, alive) if c.advantage == "joint" else advantage
         standard = standardise(c.normalise_advantage, of_all, alive)
-        batch = on_policy.make_batch(c, values, learner, traj, v, standard, target)
+        batch = on_policy.make_batch(c, values, learner, traj, v, standard, target, length)
 
         # LOSS
         sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
 
         def loss(params: PyTree, part: Batch) -> tuple[Array, Metrics]:
-            pi, value = team.evaluate_actions(params, part.step, part.action, part.extras)
+            pi, value = team.evaluate_actions(params, part.carry.actor, part.step, part.action, part.extras)
             loss_pi, metrics = decoder_loss(c, pi, part, sigma, kappa)
             error = clipped_value_loss(value, part.value, part.target, c.value_clip, c.huber)
             loss_v = jnp.sum(part.weight * error)  # L(φ)
@@ -175,16 +205,15 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
         # END OF THE UPDATE
         def ratio(part: Batch) -> Array:
-            pi, _ = team.evaluate_actions(theta, part.step, part.action, part.extras)
+            pi, _ = team.evaluate_actions(theta, part.carry.actor, part.step, part.action, part.extras)
             return log_ratio(c, pi, part)
 
         metrics |= on_policy.kl_of_update(c, ratio, batch)
         metrics["explained_variance"] = explained_variance(advantage, target, alive)
         return on_policy.end_update(spec, c, scale, learner, traj, metrics)
 
-    return Algorithm(
-        init, lambda num_envs: FEED_FORWARD, team.act, update, inspect=team.make_inspect(values), **facts(spec, c)
-    )
+    inspect = team.make_inspect(values)
+    return Algorithm(init, team.initial_carry, team.act, update, inspect=inspect, **facts(spec, c))
 
 
 def facts(spec: EnvSpec, c: Config) -> dict[str, Any]:
@@ -194,16 +223,15 @@ def facts(spec: EnvSpec, c: Config) -> dict[str, Any]:
     return {"acts_on": acts_on, "unequal_rewards": unequal, "learns_from": "team", "stochastic": True}
 
 
-def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+def make_policy(spec: EnvSpec, config: Config, team: SequenceTeam | None = None) -> Algorithm:
     """The policies, for acting only.
 
     Raises:
         InputError: as :func:`make_team`.
     """
-    c, team = config, make_team(spec, config)
+    c, team = config, team or make_team(spec, config)
 
     def init_policy(key: PRNGKeyArray) -> Policy:
         return Policy(team.init(jax.random.split(key)[0]), init_inputs(spec, c.normalise_inputs))
 
-    carry = lambda num_envs: FEED_FORWARD  # noqa: E731
-    return acting_only(init_policy, carry, team.act, inspect=team.make_inspect(None), **facts(spec, c))
+    return acting_only(init_policy, team.initial_carry, team.act, inspect=team.make_inspect(None), **facts(spec, c))

@@ -37,6 +37,7 @@ FACTORIES: dict[str, str] = {
             "simple_world_comm",
         )
     },
+    "matrix/coordsum": "shoal.environments.coordsum:coordsum",
     **{
         f"matrix/{game}": f"{_MATRIX}:{game}"
         for game in (

@@ -193,6 +193,7 @@ def make_batch(
     v: TrajectoryValues,
     advantage: Array,
     target: Array,
+    length: int | None = None,
 ) -> Batch:
     """The trajectory as a batch: inputs normalised, targets in the critic's units, carries before chunks.
 
@@ -204,6 +205,7 @@ def make_batch(
         v: its values.
         advantage: of each action [T, E, N].
         target: of V, in the rewards' units [T, E, N].
+        length: timesteps of a chunk; None for ``c.chunk``, or single timesteps without it.
     """
     alive, stats = traj.step.alive, learner.statistics.value
     rows = (
@@ -216,7 +218,7 @@ def make_batch(
         values.normalise(stats, v.now) if c.value_norm == "popart" else v.output,
         alive.astype(jnp.float32),
     )
-    chunk = c.chunk or 1
+    chunk = length or c.chunk or 1
     carry = Carry(*(sgd.chunk_starts(*nets, chunk) for nets in zip(traj.carry, v.after, strict=True)))
     return Batch(*sgd.items(rows, chunk), carry)  # pyright: ignore[reportCallIssue]
 

@@ -1,6 +1,6 @@
 """Layers: affine ones whose gradients are fast on a CPU, convolutions, orthogonal kernels, attention between agents."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import pairwise
 from math import prod, sqrt
@@ -193,26 +193,40 @@ def init_norm(width: int) -> PyTree:
     return {"scale": jnp.ones(width), "bias": jnp.zeros(width)}
 
 
-def layer_norm(params: PyTree, x: Float[Array, "R D"]) -> Float[Array, "R D"]:
+def layer_norm(params: PyTree, x: Float[Array, "*b D"]) -> Float[Array, "*b D"]:
     """Zero mean and unit variance over the features of each row, then scale and bias (Ba et al. 2016, eq. 4)."""
     x = x - x.mean(-1, keepdims=True)
     x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6)
     return x * params["scale"] + params["bias"]
 
 
-def init_layers(key: PRNGKeyArray, body: Body, widths: Sequence[int]) -> PyTree:
+def init_scale(width: int) -> PyTree:
+    """Scale 1."""
+    return {"scale": jnp.ones(width)}
+
+
+def rms_norm(params: PyTree, x: Float[Array, "R D"]) -> Float[Array, "R D"]:
+    """Mean square 1 over the features of each row, then scale (Zhang and Sennrich 2019, eq. 4)."""
+    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6) * params["scale"]
+
+
+def init_layers(
+    key: PRNGKeyArray, body: Body, widths: Sequence[int], norm: Callable[[int], PyTree] = init_norm
+) -> PyTree:
     """Fully connected layers of the given widths, each followed by the body's activation and, if it has any, norm."""
     keys = jax.random.split(key, max(len(widths) - 1, 1))
     layers = [init_linear(k, body, i, o, body.gain) for k, (i, o) in zip(keys, pairwise(widths), strict=False)]
-    return {"layers": layers, "norms": [init_norm(width) for width in widths[1:]] if body.layer_norm else []}
+    return {"layers": layers, "norms": [norm(width) for width in widths[1:]] if body.layer_norm else []}
 
 
-def layers(params: PyTree, body: Body, x: Float[Array, "R F"]) -> Float[Array, "R D"]:
+def layers(
+    params: PyTree, body: Body, x: Float[Array, "R F"], norm: Callable[[PyTree, Array], Array] = layer_norm
+) -> Float[Array, "R D"]:
     """The output of the layers of :func:`init_layers`."""
     for i, layer in enumerate(params["layers"]):
         x = ACTIVATIONS[body.activation](apply_linear(layer, x))
         if params["norms"]:
-            x = layer_norm(params["norms"][i], x)
+            x = norm(params["norms"][i], x)
     return x
 
 

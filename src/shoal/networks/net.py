@@ -29,6 +29,36 @@ class Net(NamedTuple):
     """Batch shape ``b`` -> the recurrent state at the start of an episode."""
 
 
+class SequenceNet(NamedTuple):
+    """An encoder and a decoder over a sequence whose elements are a team's agents, with or without memory over time.
+
+    The encoder gives each agent a value and a representation, which depend on all living agents. The decoder gives each
+    agent an output that also depends on the tokens of agents of at most its own rank, where the token of an agent
+    encodes the action of the agent just before it, or that there is none. ``encode`` and ``decode`` compute T timesteps
+    at once from the recurrent state before the first; ``begin``, then ``step`` for each rank, and ``end`` compute the
+    same for one timestep while its actions are being chosen.
+    """
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    initial_carry: Callable[[int], PyTree]
+    """E -> the recurrent state at the start of an episode, leaves [E, ...]; an empty tuple without memory."""
+    encode: Callable[
+        [PyTree, PyTree, Float[Array, "T E N F"], Bool[Array, "T E N"], Bool[Array, "T E"]], tuple[Array, Array]
+    ]
+    """(params, carry, features, alive, first) -> (value [T, E, N], representation [T, E, N, D])."""
+    decode: Callable[..., Float[Array, "T E N K"]]
+    """(params, carry, representation [T, E, N, D], token [T, E, N, F], rank [T, E, N], alive, first) -> output."""
+    begin: Callable[[PyTree, PyTree, Float[Array, "E N F"], Bool[Array, "E N"], Bool[Array, " E"]], tuple]
+    """(params, carry, features, alive, first) -> (value [E, N], representation [E, N, D], state of the decoding)."""
+    step: Callable[..., tuple[PyTree, Float[Array, "E K"]]]
+    """(params, state, rank m, representation [E, D], token [E, F], alive [E]) -> (state, output) of each environment's
+    agent of rank m, after those of ranks 0 … m − 1."""
+    end: Callable[[PyTree], PyTree]
+    """State of the decoding after all ranks -> carry after the timestep."""
+    attention: Callable[[PyTree, Float[Array, "*b N F"], Bool[Array, "*b N"]], Float[Array, "*b N N"]] | None = None
+    """(params, features, alive) -> each agent's weights over all agents in the encoder, if it has such weights."""
+
+
 def functional(
     make: Callable[[nnx.Rngs], nnx.Module],
 ) -> tuple[Callable[[PRNGKeyArray], PyTree], Callable[..., Any]]:

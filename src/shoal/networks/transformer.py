@@ -28,6 +28,7 @@ from shoal.networks.layers import (
     layer_norm,
     layers,
 )
+from shoal.networks.net import SequenceNet
 from shoal.types import PyTree
 
 RESIDUAL_GAIN = 0.01
@@ -225,6 +226,59 @@ def make_decoder(
         return through(params, rep, token, recall, cache)
 
     return Decoder(init, parallel, start, step)
+
+
+def make_transformer(
+    body: Body,
+    blocks: int,
+    heads: int,
+    num_agents: int,
+    inputs: int,
+    tokens: int,
+    outputs: int,
+    output_gain: float,
+    log_std: float | None,
+) -> SequenceNet:
+    """Encoder and decoder of a team, which keep nothing from one timestep to the next.
+
+    Args:
+        body: see :func:`make_encoder`.
+        blocks: of the encoder and of the decoder.
+        heads: number of heads of each attention.
+        num_agents: N.
+        inputs: number of an agent's features.
+        tokens: number of a token's features.
+        outputs: see :func:`make_decoder`, as ``output_gain`` and ``log_std``.
+        output_gain: gain of the head's kernel.
+        log_std: initial log standard deviation.
+    """
+    encoder = make_encoder(body, blocks, heads, inputs)
+    decoder = make_decoder(body, blocks, heads, num_agents, tokens, outputs, output_gain, log_std)
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        key_encoder, key_decoder = jax.random.split(key)
+        return {"encoder": encoder.init(key_encoder), "decoder": decoder.init(key_decoder)}
+
+    def encode(params: PyTree, carry: PyTree, x: Array, alive: Array, first: Array) -> tuple[Array, Array]:
+        return encoder.apply(params["encoder"], x, alive)
+
+    def decode(
+        params: PyTree, carry: PyTree, rep: Array, token: Array, rank: Array, alive: Array, first: Array
+    ) -> Array:
+        return decoder.parallel(params["decoder"], rep, token, rank)
+
+    def begin(params: PyTree, carry: PyTree, x: Array, alive: Array, first: Array) -> tuple[Array, Array, PyTree]:
+        return *encode(params, carry, x, alive, first), decoder.start(first.shape[0])
+
+    def step(
+        params: PyTree, cache: PyTree, rank: Array, rep: Array, token: Array, alive: Array
+    ) -> tuple[PyTree, Array]:
+        return decoder.step(params["decoder"], cache, rank, rep, token)
+
+    def attention(params: PyTree, x: Array, alive: Array) -> Array:
+        return encoder.attention(params["encoder"], x, alive)
+
+    return SequenceNet(init, lambda num_envs: (), encode, decode, begin, step, lambda cache: (), attention)
 
 
 def _init_mlp(key: PRNGKeyArray, body: Body, width: int) -> PyTree:

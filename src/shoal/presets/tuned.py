@@ -98,6 +98,9 @@ _MAT: list[tuple[str, Flags]] = [
     ("mpe/simple_reference", _MAT_MPE | {"steps": 3e6}),
     ("mpe/*", _MAT_MPE),
 ]
+# As MAT's, in short rollouts of many environments: minibatches are of whole rollouts. Chosen without trials.
+_SABLE_MPE: Flags = _MAT_MPE | {"num_envs": 64, "rollout_length": 32, "value_norm": "running", "huber": 10.0}
+_SABLE: list[tuple[str, Flags]] = [(pattern, flags | _SABLE_MPE | {"gamma": flags["gamma"]}) for pattern, flags in _MAT]
 _MAT_DEC: list[tuple[str, Flags]] = [(pattern, flags | {"clip": 0.2, "value_clip": 0.2}) for pattern, flags in _PPO]
 
 # Chosen by short runs that were not kept (results: docs/algorithms/lica.md). There is one actor step per update, so
@@ -206,6 +209,7 @@ ON_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "pqn_vdn": _PQN,
     "seps": _SEPS,
     "mat": _MAT,
+    "sable": _SABLE,
     "mat_dec": _MAT_DEC,
 }
 

@@ -35,6 +35,7 @@ ALGORITHMS: dict[str, int] = {
     "qmix": 1,
     "qplex": 1,
     "qtran": 1,
+    "sable": 1,
     "scripted": 1,
     "seps": 1,
     "vdn": 1,
