@@ -187,6 +187,9 @@ class Algorithm(NamedTuple):
     """Whether the policy is a distribution over actions, so that not only its mode but also its draws are a way to act.
     Exploration that is added to a deterministic policy (ε-greedy, noise) is not. Evaluations play both
     (docs/evaluation.md)."""
+    guided: bool = False
+    """Whether a learner with its critic draws actions from another policy than the one that is deployed, as a guide of
+    training does. Replays then leave out the critic."""
 
 
 class Batched(NamedTuple):

@@ -91,6 +91,8 @@ def test_sampled_actions_follow_the_inspected_probabilities(name: str, kind: str
     if "log_prob" not in traj.extras:
         assert name not in ("mappo", "mat", "mapg")
         return
+    if name == "magpo":  # a guider draws them, and inspection tells of the policies that are deployed
+        return
     if kind == "box":
         z = (traj.action - found["mean"]) / found["std"]
         log_p = np.nansum(-0.5 * z**2 - np.log(found["std"]) - 0.5 * np.log(2 * np.pi), -1)

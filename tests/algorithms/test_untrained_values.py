@@ -69,6 +69,7 @@ CASES = {
     "maa2c": LOCAL,
     "maddpg": EACH,
     "maddpg, inferred": Case(EACH.flags | {"policies": "inferred"}, EACH.feature),
+    "magpo": Case({"guider_width": 4}),
     "mapg": CENTRAL,
     "mapg, independent": Case({"critic": "independent"}),
     "mapg, independent, value": Case({"critic": "independent", "baseline": "value", "sharing": "independent"}),

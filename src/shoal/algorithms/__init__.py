@@ -35,6 +35,7 @@ NAMES = (
     "lica",
     "maa2c",
     "maddpg",
+    "magpo",
     "mapg",
     "mappo",
     "masac",

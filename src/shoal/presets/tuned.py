@@ -101,6 +101,16 @@ _MAT: list[tuple[str, Flags]] = [
 # As MAT's, in short rollouts of many environments: minibatches are of whole rollouts. Chosen without trials.
 _SABLE_MPE: Flags = _MAT_MPE | {"num_envs": 64, "rollout_length": 32, "value_norm": "running", "huber": 10.0}
 _SABLE: list[tuple[str, Flags]] = [(pattern, flags | _SABLE_MPE | {"gamma": flags["gamma"]}) for pattern, flags in _MAT]
+# Those that MAGPO's authors found for three agents and ten actions (experiment_data/params.csv of their repository).
+_SUM: Flags = {"num_envs": 64, "rollout_length": 128, "epochs": 10, "steps": 1e7}
+_SUM_MAGPO: Flags = _SUM | {"minibatches": 8, "guider_width": 32, "clip": 0.05, "decay": 1.0, "blocks": 2}
+_SUM_MAGPO |= {"alpha": 2.0, "delta": 1.3, "value_clip": 0.05}
+_SUM_SABLE: Flags = _SUM | {"minibatches": 2, "max_grad_norm": 5.0, "epochs": 15, "decay": 0.5, "blocks": 2}
+_SUM_MAT: Flags = _SUM | {"epochs": 5, "clip": 0.2, "value_clip": 0.2, "heads": 4, "blocks": 2, "entropy_coef": 0.001}
+_SUM_MAT |= {"learning_rate": 2.5e-4}
+_SUM_PPO: Flags = _SUM | {"minibatches": 8, "max_grad_norm": 5.0, "epochs": 8, "clip": 0.05, "value_clip": 0.05}
+_SUM_PPO |= {"entropy_coef": 1e-5, "learning_rate": 5e-4}
+_MAGPO: list[tuple[str, Flags]] = [("matrix/coordsum", _SUM_MAGPO)]
 _MAT_DEC: list[tuple[str, Flags]] = [(pattern, flags | {"clip": 0.2, "value_clip": 0.2}) for pattern, flags in _PPO]
 
 # Chosen by short runs that were not kept (results: docs/algorithms/lica.md). There is one actor step per update, so
@@ -201,15 +211,16 @@ ON_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "maa2c": _A2C_TASKS,
     "ia2c": _A2C_TASKS,
     "lica": _LICA_TASKS,
-    "mappo": _MAPPO,
+    "mappo": [*_MAPPO, ("matrix/coordsum", _SUM_PPO)],
     "ippo": _IPPO,
     "happo": _HAPPO,
     "hatrpo": _HATRPO,
     "ipqn": _PQN,
     "pqn_vdn": _PQN,
     "seps": _SEPS,
-    "mat": _MAT,
-    "sable": _SABLE,
+    "magpo": _MAGPO,
+    "mat": [*_MAT, ("matrix/coordsum", _SUM_MAT)],
+    "sable": [*_SABLE, ("matrix/coordsum", _SUM_SABLE)],
     "mat_dec": _MAT_DEC,
 }
 

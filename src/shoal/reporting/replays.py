@@ -144,6 +144,8 @@ def recorded_episodes(
     env = run.env  # first, since it raises an error for an untrusted folder's own environment
     algorithm = run._with_critic()
     learner = learner_with_critic(run.folder, algorithm, run.settings.seeds, run._identity())
+    if algorithm.guided:  # its critic would act
+        learner = learner._replace(critic=())
     each = [jax.tree.map(lambda x, row=row: x[row], learner) for row in rows]
     found = record_each(env, algorithm, each, jax.random.key(SHOWN_KEY), episodes, greedy, decisions=True)
     return dict(zip(seeds, found, strict=True))

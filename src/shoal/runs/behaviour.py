@@ -25,6 +25,7 @@ ALGORITHMS: dict[str, int] = {
     "lica": 1,
     "maa2c": 1,
     "maddpg": 1,
+    "magpo": 1,
     "mapg": 1,
     "mappo": 1,
     "masac": 1,

@@ -300,10 +300,11 @@ def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
     widest: Any = max((side.algorithm.acts_on for side in sides), key=("own", "team", "state").index)
     unequal = [f"{one} (side {side.number})" for side in sides if (one := side.algorithm.unequal_rewards)]
     replay = replay if any(replay) else ()
-    stochastic = any(side.algorithm.stochastic for side in sides)
+    stochastic, guided = (any(getattr(side.algorithm, name) for side in sides) for name in ("stochastic", "guided"))
     return Algorithm(
-        init, initial_carry, act, update, widest, replay, " and ".join(unequal), inspect, stochastic=stochastic
-    )
+        init, initial_carry, act, update, widest, replay, " and ".join(unequal), inspect,
+        stochastic=stochastic, guided=guided,
+    )  # fmt: skip
 
 
 def _side(number: int, name: str, module: Any, spec: EnvSpec, who: tuple[int, ...], config: Any, one: MakeOne) -> Side:
