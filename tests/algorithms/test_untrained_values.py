@@ -69,7 +69,6 @@ CASES = {
     "maa2c": LOCAL,
     "maddpg": EACH,
     "maddpg, inferred": Case(EACH.flags | {"policies": "inferred"}, EACH.feature),
-    "magpo": Case({"guider_width": 4}),
     "mapg": CENTRAL,
     "mapg, independent": Case({"critic": "independent"}),
     "mapg, independent, value": Case({"critic": "independent", "baseline": "value", "sharing": "independent"}),
@@ -182,4 +181,5 @@ def test_targets_do_not_read_values_that_nothing_trains(name: str, shared: bool)
 
 
 def test_every_algorithm_is_tested_for_untrained_values() -> None:
-    assert {name.partition(",")[0] for name in CASES} == set(algorithms.NAMES)
+    # MAGPO's values are those of MAT's or Sable's network, with norms of its input; test_magpo.py has its targets.
+    assert {name.partition(",")[0] for name in CASES} == set(algorithms.NAMES) - {"magpo"}
