@@ -22,14 +22,14 @@ KEY = jax.random.key(1)
 PLAIN = replace(BASE, value_norm="none", max_grad_norm=None, clip=0.3, value_clip=0.2, huber=1.0, value_coef=0.7)
 AGENT = replace(PLAIN, ratio="agent", advantage="agent", normalise_advantage="none", dual_clip=3.0, kl_coef=0.2)
 JOINT = replace(PLAIN, ratio="joint", advantage="joint")
-
-
-SABLE = sable.Config(**{field.name: getattr(AGENT, field.name) for field in fields(AGENT)} | {"heads": 2, "blocks": 1})
+SAME: dict[str, Any] = {field.name: getattr(AGENT, field.name) for field in fields(AGENT)}
+SABLE = replace(sable.Config(**SAME), heads=2)
+OF: dict[type, Any] = {mat.Config: mat, sable.Config: sable}
 
 
 def noisy(c: mat.Config) -> tuple[Learner, Trajectory]:
     """What was played, as if by a policy whose probabilities were a little different: ratios on both sides of 1."""
-    if isinstance(c, sable.Config):
+    if c is SABLE:
         prog = program(make_spec(), c)
         traj = make_trajectory(make_spec(), carry=prog.algorithm.initial_carry(E))
         learner, traj = prog.learner, acted(prog, prog.learner, traj)
@@ -58,7 +58,7 @@ def huber(error: Any, delta: float) -> Any:
 
 def naive_loss(c: Any, learner: Learner, traj: Trajectory) -> Any:
     """parameters -> (L(θ) − σ S + κ KL + value_coef L(φ), metrics): means over living agents, written out."""
-    team = (sable if isinstance(c, sable.Config) else mat).make_team(CASES["discrete"][0], c)
+    team = OF[type(c)].make_team(CASES["discrete"][0], c)
     evaluate = team.evaluate_actions
     found = compiled(team.evaluate)(learner, traj)  # values are tested by themselves
     value, next_value = (np.asarray(x, np.float64) for x in (found.value, found.next_value))

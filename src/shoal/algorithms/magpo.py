@@ -17,7 +17,7 @@ docs/algorithms/magpo.md.
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -103,7 +103,7 @@ def guided_surrogate(
 
 
 def guider_loss(
-    c: Config, mu: Distribution, pi: Distribution, batch: Batch, entropy_coef: Array, kl_coef: Array
+    c: Config, mu: Distribution, pi: Any, batch: Batch, entropy_coef: Array, kl_coef: Array
 ) -> tuple[Array, Metrics]:
     """L(μ) without its value loss over one minibatch, and its metrics."""
     log_mu, old = mu.log_prob(batch.action), batch.extras["log_prob"]
@@ -115,7 +115,7 @@ def guider_loss(
     return loss, {name: jnp.sum(batch.weight * x) for name, x in metrics.items()}
 
 
-def learner_loss(c: Config, mu: Distribution, pi: Distribution, batch: Batch) -> tuple[Array, Metrics]:
+def learner_loss(c: Config, mu: Distribution, pi: Any, batch: Batch) -> tuple[Array, Metrics]:
     """L(π) over one minibatch, and its metrics."""
     imitation = jnp.sum(batch.weight * jax.lax.stop_gradient(mu).kl(pi))
     ppo, _ = clipped_loss(

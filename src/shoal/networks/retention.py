@@ -318,7 +318,8 @@ def make_retention_net(
         """For some tokens [E, I] of one timestep."""
 
         def recall(state: Array, *rows: Array) -> tuple[Array, Array]:
-            state, found = recall_tokens(state, *(x.reshape(*alive.shape, width) for x in rows), alive)
+            q, key, v = (x.reshape(*alive.shape, width) for x in rows)
+            state, found = recall_tokens(state, q, key, v, alive)
             return state, found.reshape(-1, heads, width // heads)
 
         return recall
