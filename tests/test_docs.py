@@ -112,6 +112,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {heading(line) for line in lines if line.startswith("#")}, link
 
 
+@pytest.mark.slow
+def test_the_study_file_of_the_page_is_accepted(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "study-files.md").read_text(encoding="utf-8")
+    file = tmp_path / "my_study.toml"
+    file.write_text(page.split("```toml\n")[1].split("```")[0], encoding="utf-8")
+    assert len(shoal.study(file, dry_run=True, out=tmp_path).states) == 12
+
+
 def test_the_table_of_formats_has_those_that_are_written() -> None:
     page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
     assert f"| file | format of {shoal.__version__} |" in page
