@@ -40,8 +40,8 @@ ONE_REWARD = (*algorithms.ONE_REWARD, OWN)
 REFUSING_BOX = WITHOUT_BOX | {OWN}
 WITHOUT_RECURRENCE = {"facmac", "haddpg", "hasac", "hatd3", "masac", "mat", "sable"}
 KINDS = ("discrete", "box", "recurrent")
-MEMBERS = {"ia2c", "iddpg", "ippo", "ipqn", "iql", "maa2c", "seps", "vdn"}
-"""MAPPO's, MADDPG's, PQN-VDN's or QMIX's own program under another configuration: one kind of each is enough."""
+MEMBERS = {"haa2c", "ia2c", "iddpg", "ippo", "ipqn", "iql", "maa2c", "seps", "vdn"}
+"""Another one's program under another configuration, or with another loss: one kind of each is enough."""
 DISTINCT = [name for name in NAMES if name not in MEMBERS]
 WITH_BLOCKS = [name for name in DISTINCT if "block" in {field.name for field in fields(algorithms.get(name).Config)}]
 

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from shoal.algorithms import happo, mappo
+from shoal.algorithms import haa2c, happo, mappo
 from shoal.learning.config import PpoConfig
 from shoal.networks.body import Body
 from shoal.types import Learner, Scale, Trajectory
@@ -33,7 +33,12 @@ CONFIG = happo.Config(
 )
 
 
-def agents_one_by_one(c: happo.Config, learner: Learner, traj: Trajectory, order: tuple[int, ...]) -> Any:
+UNCLIPPED = haa2c.Config(**{name: getattr(CONFIG, name) for name in haa2c.Config.__dataclass_fields__})
+
+
+def agents_one_by_one(
+    c: happo.Config | haa2c.Config, learner: Learner, traj: Trajectory, order: tuple[int, ...]
+) -> Any:
     """Algorithm 3, lines 8 to 13, for feed-forward nets: the actors' parameters as the pages of the paper say it."""
     actor = happo.make_nets(SPEC, c, tuple(range(SPEC.num_agents))).actor
     adam = optax.chain(optax.clip_by_global_norm(c.max_grad_norm or 0.0), optax.adam(c.learning_rate, eps=c.adam_eps))
@@ -51,7 +56,9 @@ def agents_one_by_one(c: happo.Config, learner: Learner, traj: Trajectory, order
 
         def objective(params: Any) -> Any:
             r, d = ratio(params)
-            surrogate = jnp.minimum(r * m, jnp.clip(r, 1 - c.clip, 1 + c.clip) * m)
+            surrogate = r * m
+            if isinstance(c, happo.Config):
+                surrogate = jnp.minimum(surrogate, jnp.clip(r, 1 - c.clip, 1 + c.clip) * m)
             return -jnp.where(seen, surrogate + c.entropy_coef * d.entropy(), 0).sum() / seen.sum()
 
         def epoch(_: Any, state: Any) -> Any:
@@ -75,14 +82,15 @@ def agents_one_by_one(c: happo.Config, learner: Learner, traj: Trajectory, order
     return theta, factor
 
 
-def advantage_of(c: happo.Config, learner: Learner, traj: Trajectory) -> Any:
+def advantage_of(c: happo.Config | haa2c.Config, learner: Learner, traj: Trajectory) -> Any:
     """Â as MAPPO's own update computes it: that part is tested with MAPPO."""
     return critic_advantage(SPEC, c, happo.make_nets(SPEC, c, tuple(range(SPEC.num_agents))), learner, traj)
 
 
-@pytest.mark.parametrize("kind", ["fixed", "random"])
-def test_the_update_is_the_papers_loop_over_agents(kind: happo.Order) -> None:
-    config = replace(CONFIG, order=kind)
+@pytest.mark.parametrize(("kind", "clip"), [("fixed", True), ("random", True), ("fixed", False)])
+def test_the_update_is_the_papers_loop_over_agents(kind: happo.Order, clip: bool) -> None:
+    """Without a clip that of HAA2C."""
+    config: Any = replace(CONFIG, order=kind) if clip else UNCLIPPED
     prog, traj = program(SPEC, config), make_trajectory(SPEC)
     got, _ = prog.update(prog.learner, traj, KEY)
     order = tuple(int(i) for i in happo.order_of(kind, 3, jax.random.split(KEY, 3)[0]))

@@ -54,6 +54,7 @@ EACH = Case({"critic_input": "concat", "sharing": "independent"}, lambda spec, n
 CASES = {
     "coma": CENTRAL,
     "facmac": TEAM,
+    "haa2c": LOCAL,
     "haddpg": TEAM,
     "happo": LOCAL,
     "hasac": SOFT,

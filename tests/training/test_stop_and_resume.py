@@ -45,7 +45,7 @@ FLAGS: dict[str, Any] = {
 }
 
 
-SAME = ("coma", "haddpg", "ia2c", "iddpg", "ippo", "ipqn", "iql", "masac", "matd3", "qplex", "seps", "vdn")
+SAME = ("coma", "haa2c", "haddpg", "ia2c", "iddpg", "ippo", "ipqn", "iql", "masac", "matd3", "qplex", "seps", "vdn")
 
 
 def flags_for(name: str) -> dict[str, Any]:

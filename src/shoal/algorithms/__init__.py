@@ -22,6 +22,7 @@ from shoal.spec import EnvSpec
 NAMES = (
     "coma",
     "facmac",
+    "haa2c",
     "haddpg",
     "happo",
     "hasac",

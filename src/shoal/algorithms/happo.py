@@ -158,8 +158,20 @@ def fit_critic(
     return learner._replace(critic=phi, optimiser=learner.optimiser._replace(critic=state)), metrics
 
 
-def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
+def make(
+    spec: EnvSpec,
+    config: Config,
+    scale: Scale,
+    actor_loss: Callable[..., tuple[Array, Metrics]] = policy_loss,
+) -> Algorithm:
     """HAPPO for an environment.
+
+    Args:
+        spec: the environment's description.
+        config: hyper-parameters.
+        scale: sizes of the run.
+        actor_loss: of one agent, whose advantage is M; with the arguments and results of
+            :func:`shoal.algorithms.mappo.policy_loss`.
 
     Raises:
         InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, or an option is
@@ -197,7 +209,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
 
         def loss(params: PyTree, part: AgentBatch) -> tuple[Array, Metrics]:
-            return policy_loss(c, policy_at(actor, params, part), part, sigma, kappa)  # line 11
+            return actor_loss(c, policy_at(actor, params, part), part, sigma, kappa)  # line 11
 
         # EPOCHS × MINIBATCHES OF ONE AGENT
         def one_agent(params: PyTree, state: PyTree, own: AgentBatch, p: Array, key: PRNGKeyArray) -> tuple:
@@ -235,7 +247,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     return Algorithm(init, nets.initial_carry, nets.act, update, inspect=inspect, stochastic=True)
 
 
-def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
+def make_policy(spec: EnvSpec, config: EpochsConfig) -> Algorithm:
     """The policies, for acting only.
 
     Raises:

@@ -53,6 +53,9 @@ _TURNS: list[tuple[str, Flags]] = [
     (pattern, {name: value for name, value in flags.items() if name != "sharing"}) for pattern, flags in _PPO
 ]
 
+# HARL's single minibatch (Zhong et al. 2024): without a clip many steps on one batch lead far from what has acted.
+_HAA2C: list[tuple[str, Flags]] = [(pattern, flags | {"epochs": 4, "minibatches": 1}) for pattern, flags in _TURNS]
+
 # Twice the default. One of five seeds with it still tells only two of three landmarks apart (docs/results.md).
 _HAPPO: list[tuple[str, Flags]] = [
     (pattern, flags | {"entropy_coef": 0.02} if pattern == "mpe/simple_speaker_listener" else flags)
@@ -213,6 +216,7 @@ ON_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "lica": _LICA_TASKS,
     "mappo": [*_MAPPO, ("matrix/coordsum", _SUM_PPO)],
     "ippo": _IPPO,
+    "haa2c": _HAA2C,
     "happo": _HAPPO,
     "hatrpo": _HATRPO,
     "ipqn": _PQN,
@@ -366,6 +370,7 @@ _PQN_SMAC: Flags = {
 SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "mappo": [("skirmish/*", _SMAC)],
     "ippo": [("skirmish/*", _SMAC_IPPO)],
+    "haa2c": [("skirmish/*", _SMAC)],
     "happo": [("skirmish/*", _SMAC)],
     "qmix": [("skirmish/*", _PYMARL)],
     "vdn": [("skirmish/*", _PYMARL)],
@@ -413,6 +418,13 @@ _HANDS: Flags = {
     "critic_input": "state",
     "steps": 1e6,
     "eval_episodes": 32,
+}
+# HARL's of HalfCheetah 2x3 and Ant 4x2; Walker2d's and Hopper's step is 1e-4.
+_HAA2C_BODY: Flags = {name: value for name, value in _BODY.items() if name != "clip"} | {
+    "epochs": 5,
+    "value_clip": 0.1,
+    "entropy_coef": 0.0,
+    "lr_final": 0.0,
 }
 _HATRPO_BODY: Flags = {name: value for name, value in _BODY.items() if name != "clip"} | {"max_kl": 0.01}
 # HARL's of its off-policy methods, by task; the comment of OFF_POLICY says what was changed.
@@ -562,6 +574,7 @@ ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
         ("pettingzoo:*pursuit*", _PURSUIT),
         ("pettingzoo:*pistonball*", _PISTONS),
     ],
+    "haa2c": [("mamujoco/*", _HAA2C_BODY)],
     "happo": [("mamujoco/Ant-*", _ANT), ("mamujoco/*", _BODY), ("hands/*", _HANDS)],
     "hatrpo": [("mamujoco/*", _HATRPO_BODY)],
     "facmac": [("mamujoco/*", _FACMAC_BODIES)],

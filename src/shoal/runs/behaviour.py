@@ -12,6 +12,7 @@ from typing import Any
 ALGORITHMS: dict[str, int] = {
     "coma": 1,
     "facmac": 1,
+    "haa2c": 1,
     "haddpg": 1,
     "happo": 1,
     "hasac": 1,
