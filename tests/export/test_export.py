@@ -27,7 +27,7 @@ from shoal.options.flags import check_names, override
 from shoal.spec import Box, Discrete, EnvSpec, Part
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SMALL: dict[str, Any] = {"hidden": (8,)}
+SMALL: dict[str, Any] = {"hidden": (8,), "orthogonal": False}
 PICTURE = (Part((6, 5, 2), "uint8", "screen"),)
 LIGHTS = toys.spec_of("toys/lights", (60, 60), Discrete(3), 1, parts=(PICTURE, PICTURE))
 MIXED = (Part((4, 4, 1), "uint8", "screen"), Part((2,), "float32", "speed"))

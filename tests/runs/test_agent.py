@@ -30,6 +30,7 @@ FLAGS: dict[str, Any] = {
     "num_envs": 4,
     "rollout_length": 6,
     "hidden": (4,),
+    "orthogonal": False,
     "recurrent": 3,
     "chunk_length": 3,
     "epochs": 1,

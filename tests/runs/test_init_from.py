@@ -28,6 +28,7 @@ SMALL: dict[str, Any] = {
     "rollout_length": 6,
     "steps": 24,
     "hidden": (4,),
+    "orthogonal": False,
     "epochs": 1,
     "minibatches": 1,
     "normalise_inputs": True,

@@ -31,6 +31,7 @@ SIZES: dict[str, Any] = {
     "rollout_length": 6,
     "seeds": 2,
     "hidden": (4,),
+    "orthogonal": False,
     "eval_episodes": 2,
     "tensorboard": False,
     "progress": False,

@@ -14,7 +14,14 @@ from shoal.runs.make_train import Train
 from shoal.storage import log
 
 UPDATES = 4
-FLAGS: Any = {"num_envs": 4, "rollout_length": 6, "steps": UPDATES * 24, "hidden": (4,), "learning_rate": 0.01}
+FLAGS: Any = {
+    "num_envs": 4,
+    "rollout_length": 6,
+    "steps": UPDATES * 24,
+    "hidden": (4,),
+    "orthogonal": False,
+    "learning_rate": 0.01,
+}
 MORE: Any = {
     "mappo": {"epochs": 1, "minibatches": 2},
     "vdn": {"buffer_size": 96, "batch_size": 4, "learning_starts": 40},
