@@ -12,10 +12,12 @@ from alternated import Made
 from arithmetic import kernels
 from programs import Calls, build, flop_of_program, flop_per_step
 from shoal.game import HostEnvironment
+from shoal.training.sharding import one_device_per_core
 
 
 def make(checkout: str, row: dict, seconds: float, updates: int | None) -> Made:
     """Compile a row; see :func:`jaxmarl_side.make`."""
+    one_device_per_core()  # JaxMARL starts JAX
     if row["kind"] == "smax":
         sys.path.insert(0, checkout)
         env = shoal.make("jaxmarl/smax/3m")

@@ -320,3 +320,21 @@ def test_policies_of_a_run_that_was_opened_with_trust_are_loaded_with_it(monkeyp
         run.trusted = trusted
         with pytest.raises(InputError, match=str(trusted)):
             run.policies()
+
+
+@pytest.mark.parametrize(("devices", "order"), [(None, ["devices", "environment"]), (1, ["environment"])])
+def test_devices_start_before_an_environment_does(
+    devices: int | None, order: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries such as JaxMARL compute when they are imported, and then JAX has as many devices as it has."""
+    happened: list[str] = []
+
+    def build(*_: Any, **__: Any) -> Any:
+        happened.append("environment")
+        raise InputError("no environment")
+
+    monkeypatch.setattr(api, "one_device_per_core", lambda: happened.append("devices"))
+    monkeypatch.setattr(registry, "make", build)
+    with pytest.raises(InputError, match="no environment"):
+        shoal.train("mappo", "mpe/simple_spread", devices=devices, folder=tmp_path / "run", progress=False)
+    assert happened == order

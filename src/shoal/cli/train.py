@@ -274,12 +274,11 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         for_all = [flag.name for some in groups.values() for flag in some if flag.for_all]
         flags = {name: value for name, value in flags.items() if value is not None or name not in for_all}
         from shoal.config.resolve import as_toml, check_effect  # imports JAX
-        from shoal.environments import registry
         from shoal.runs import api
 
         assert defaults is not None  # there are two words
         found = defaults.over(flags, env)
-        build = partial(registry.make, found.environment, **found.env)
+        build = partial(api.environment_of, found)
         check_effect(found.values.settings, found.values.config, flags, found.name, build)
         if own["hosts"] is not None and hosts.inside is None and not own["print_config"]:
             api.check_new_on_hosts(found)

@@ -37,7 +37,7 @@ from shoal.training.follower import follow
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.sharding import one_device_per_core
 from shoal.training.trainer import Trainer
-from shoal.types import Algorithm
+from shoal.types import Algorithm, AnyEnvironment
 
 __all__ = ["CrossPlay", "Run", "crossplay", "curves", "new_folder", "open_run", "resume", "train"]
 
@@ -267,7 +267,7 @@ def new_run(found: Configured, folder: Path) -> Run:
     values = found.values
     checks.check_rewards(values.settings, values.config)
     with named_options(found):
-        env = registry.make(found.environment, **found.env)
+        env = environment_of(found)
     settings = values.sized_for(env.spec)
     if settings.init_from is not None:
         settings = override(settings, {"init_from": _absolute(settings.init_from)})
@@ -275,6 +275,17 @@ def new_run(found: Configured, folder: Path) -> Run:
     algorithms.check_alone(found.given, run.spec)
     run.by_name = isinstance(found.environment, str) or registry.can_be_named(found.environment)
     return run
+
+
+def environment_of(found: Configured) -> AnyEnvironment:
+    """The environment, without the wrappers of training.
+
+    Raises:
+        InputError: it cannot be built.
+    """
+    if found.values.settings.devices != 1:
+        one_device_per_core()  # first, since some libraries of environments start JAX
+    return registry.make(found.environment, **found.env)
 
 
 def _absolute(folder: str) -> str:

@@ -39,7 +39,7 @@ from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw_episodes, r
 from shoal.training.evaluation import Evaluation, learner_of
 from shoal.training.program_cache import key_of
 from shoal.training.settings import CHANGEABLE, Settings
-from shoal.training.sharding import Layout
+from shoal.training.sharding import Layout, one_device_per_core
 from shoal.trust.run_file import Described, check_same_spec
 from shoal.types import Algorithm, AnyEnvironment, Decision, EnvSpec, Learner
 from shoal.video import animation, encode
@@ -101,6 +101,8 @@ class Run:
             InputError: it cannot be built, or differs from the environment that the run was trained in.
         """
         check_not_forked()
+        if self.settings.devices != 1:
+            one_device_per_core()  # first, since some libraries of environments start JAX
         env = wrapped_environment(given if isinstance(given := self._given, AnyEnvironment) else given(), self.settings)
         if self._spec is not None:
             what = f"{self.environment} is not the environment it was when {self.folder} was trained"
