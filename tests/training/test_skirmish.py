@@ -20,6 +20,7 @@ SMALL: dict[str, Any] = {
     "num_envs": 4,
     "rollout_length": 6,
     "hidden": (4,),
+    "orthogonal": False,
     "eval_episodes": 2,
     "tensorboard": False,
     "progress": False,

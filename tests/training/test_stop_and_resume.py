@@ -32,6 +32,7 @@ FLAGS: dict[str, Any] = {
     "steps": 8 * 24,
     "rows": 8,
     "hidden": (6,),
+    "orthogonal": False,
     "epochs": 1,
     "minibatches": 1,
     "chunk_length": 6,
