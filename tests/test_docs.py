@@ -152,3 +152,7 @@ def test_the_reference_has_every_public_name_and_algorithm() -> None:
     entries = set(re.findall(r"^\.\. auto\w+:: (\S+)$", text, re.MULTILINE))
     assert {f"shoal.{name}" for name in shoal.__all__} - entries == set()
     assert {f"shoal.algorithms.{name}" for name in algorithms.NAMES} - entries == set()
+
+
+def test_the_front_page_states_the_number_of_algorithms() -> None:
+    assert f"[{len(algorithms.NAMES)} algorithms]" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
