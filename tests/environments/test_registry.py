@@ -43,7 +43,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_name_builds_and_keeps_its_promises() -> None:
-    assert len(names()) == 31 and list(names()) == sorted(names())
+    assert len(names()) == 32 and list(names()) == sorted(names())
     for name in names():
         env = device_env(name)
         assert env.spec.name == name

@@ -117,7 +117,11 @@ def test_summaries_and_pictures_of_a_run(own: Own, tmp_path: Path) -> None:
     with Image.open(own.run.curves(tmp_path / "metrics.png", ["return", "won", "apart"])) as picture:
         assert picture.height > 1000
     summary = own.run.summary()
-    assert [line.split("  ")[0] for line in summary.splitlines()[:3]] == ["final return", "final won", "final apart"]
+    assert [line.split("  ")[0] for line in summary.splitlines()[:3]] == [
+        "final return",
+        "final win rate",
+        "final apart",
+    ]
     assert "ippo" in repr(own.run) and "myteam.games:walk" in repr(own.run)
 
 

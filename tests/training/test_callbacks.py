@@ -176,7 +176,7 @@ def test_a_run_that_is_stopped_is_evaluated_and_has_finished(stopped: tuple[shoa
     step = 5 * PER_UPDATE
     why = f"at step {step} of {UPDATES * PER_UPDATE}: good enough"
     assert run.finished and run.last_step == step and run.ended == why
-    assert f"ended         {why}\n" in run.summary()
+    assert f"ended           {why}\n" in run.summary()
     told = json.loads((run.folder / "evaluation.json").read_text())
     assert told["ended"] == why and told["step"] == step
     assert noting.ended == ("finished", type(None), why, run.evaluation)

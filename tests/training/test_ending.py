@@ -92,7 +92,7 @@ def assert_ended(run: shoal.Run, update: int, score: float) -> None:
     told = json.loads((run.folder / "evaluation.json").read_text())
     assert told["step"] == step and told["episodes"] == 3
     why = f"at step {step} of {FLAGS['steps']}: every seed reached {score:.6g}"
-    assert told["ended"] == why == run.ended and f"ended         {why}\n" in run.summary()
+    assert told["ended"] == why == run.ended and f"ended           {why}\n" in run.summary()
 
 
 def test_a_run_ends_at_the_evaluation_that_reaches_the_score(soon: shoal.Run) -> None:

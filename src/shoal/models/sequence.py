@@ -1,5 +1,6 @@
 """Teams of MAT and Sable: one network decodes the agents' actions one after the other, each from those before it."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -216,4 +217,6 @@ def _inverse(rank: Int[Array, "*b N"]) -> Int[Array, "*b N"]:
 
 def _take(x: Shaped[Array, "..."], index: Int[Array, "*b N"]) -> Array:
     """The rows ``index`` of agents, or of ranks, of x [*b, N, ...]."""
-    return jnp.take_along_axis(x, index.reshape(*index.shape, *(1,) * (x.ndim - index.ndim)), axis=index.ndim - 1)
+    lead = math.prod(index.shape[:-1])  # one leading axis: JAX gathers otherwise over an axis of 1, unlike ONNX
+    rows, flat = x.reshape(lead, *x.shape[index.ndim - 1 :]), index.reshape(lead, -1)
+    return jnp.take_along_axis(rows, flat.reshape(*flat.shape, *(1,) * (rows.ndim - 2)), axis=1).reshape(x.shape)
