@@ -437,8 +437,9 @@ def _index(graph: Graph, operation: Operation) -> None:
 
 
 def _stack(graph: Graph, operation: Operation) -> None:
-    rows = [graph.node("Unsqueeze", [graph.full(x), graph.integers([0])]) for x in operation.operands]
-    graph.name(operation.results[0], graph.node("Concat", rows, axis=0))
+    axis = operation.params["axis"]
+    rows = [graph.node("Unsqueeze", [graph.full(x), graph.integers([axis])]) for x in operation.operands]
+    graph.name(operation.results[0], graph.node("Concat", rows, axis=axis))
 
 
 def _size_as_number(graph: Graph, operation: Operation) -> None:

@@ -192,5 +192,5 @@ def _stacked(column: list[Any], operations: list[Operation]) -> Any:
         return np.stack([np.asarray(x) for x in column])
     like = next(x for x in column if not is_known(x))
     result = Value((len(column), *like.shape), like.dtype)
-    operations.append(Operation(STACK, column, [result]))
+    operations.append(Operation(STACK, column, [result], {"axis": 0}))
     return result
