@@ -197,7 +197,7 @@ def test_past_selves_play_whole_sides() -> None:
 
 
 FAST = {"hidden": (8,), "chunk_length": 1, "epochs": 2, "minibatches": 1, "learning_rate": 0.01, "gamma": 0.9}
-FAST |= {"critic_learning_rate": 0.01, "adam_eps": 1e-5}
+FAST |= {"adam_eps": 1e-5}
 OFF_POLICY = {"buffer_size": 4096, "learning_starts": 256, "batch_size": 64, "gradient_steps": 4}
 
 
@@ -205,7 +205,8 @@ OFF_POLICY = {"buffer_size": 4096, "learning_starts": 256, "batch_size": 64, "gr
 @pytest.mark.parametrize("name", algorithms.NAMES)
 def test_every_algorithm_plays_what_dominates_for_both_sides(name: str) -> None:
     env, module = toys.duel(), algorithms.get(name)
-    config = override(module.Config(), FAST | OFF_POLICY)
+    own = getattr(module.Config(), "critic_learning_rate", None) is not None
+    config = override(module.Config(), FAST | OFF_POLICY | ({"critic_learning_rate": 0.01} if own else {}))
     settings = override(Settings(), {"opponents": "past", "past_window": 4})
     teams = small_games.train(
         name, env, config, updates=120, seeds=3, length=8,

@@ -230,7 +230,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", quick(algorithms.NAMES, "mappo"))
 def test_every_algorithm_acts_on_the_host(name: str) -> None:
     """Its trajectory has the device's shapes and types."""
-    made = counters.algorithm(name, 4)
+    made = counters.algorithm(name, 4, **({"minibatches": 1} if name in ("ipqn", "pqn_vdn") else {}))
     learner = jax.jit(made.init)(jax.random.key(0))
     rolling = fused.make_rollout(counters.device(), 4, 3)
 

@@ -298,7 +298,7 @@ def make_retention_net(
         if not position:
             return 0.0, recall, carry[part]
         index = jnp.arange(T)[:, None]
-        start = jnp.where(seen.first, index, -carry["position"])
+        start = jnp.where(seen.first, index, jnp.where(index == 0, -carry["position"], -jnp.inf))
         place = index - (start if T == 1 else jax.lax.cummax(start))  # ONNX has no cummax
         code = jnp.broadcast_to(time_code(place, width)[:, :, None], (T, E, N, width))
         return code.reshape(-1, width), recall, carry[part]
