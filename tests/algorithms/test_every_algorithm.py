@@ -183,7 +183,7 @@ def test_training_on_two_devices_equals_training_on_one(name: str) -> None:
     prog, traj = played(name, "discrete")
     config, module = config_of(name, "discrete"), algorithms.get(name)
     half = from_trajectories(module.make(spec_of("discrete"), config, Scale(E // 2, T, 10)))
-    each = jax.P(None, DEVICES)
+    each: Any = jax.P(None, DEVICES)
     cut = Trajectory(each, each, each, each, jax.P(DEVICES))  # the recurrent state has no axis of timesteps
     shard = partial(jax.shard_map, mesh=sharding.plan_layout(1, E, 2).mesh, check_vma=False)
     over_two = compiled(shard(half.update, in_specs=(jax.P(), cut, jax.P()), out_specs=jax.P()))

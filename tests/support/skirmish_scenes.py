@@ -115,7 +115,7 @@ def play(scenes: list[Scene], steps: int = STEPS) -> list[Played]:
     """Play scenes side by side, for a multiple of :data:`PART` steps."""
     start, run = program()
     count = min(size for size in SIZES if size >= len(scenes))
-    fields = {name: np.repeat(np.array(value), count, 0) for name, value in start._asdict().items()}
+    fields: dict[str, Any] = {name: np.repeat(np.array(value), count, 0) for name, value in start._asdict().items()}
     fields["x"][:], fields["y"][:] = 16.0, 16.0
     actions = np.ones((steps, count, len(UNITS)), np.int32)
     for e, scene in enumerate(scenes):

@@ -65,8 +65,9 @@ def _both(teams: tuple[Algorithm, Algorithm], mine: np.ndarray, greedy: tuple[bo
     one, two = teams
 
     def act(
-        learners: tuple[Learner, Learner], carry: PyTree, step: Step, key: PRNGKeyArray, _: bool
+        learners: tuple[Learner, Learner], carry: PyTree, step: Step, key: PRNGKeyArray, told: bool
     ) -> tuple[PyTree, Array, dict[str, Array]]:
+        del told
         keys = jax.random.split(key)
         first, ours, _ = one.act(learners[0], carry[0], step, keys[0], greedy[0])
         second, theirs, _ = two.act(learners[1], carry[1], step, keys[1], greedy[1])

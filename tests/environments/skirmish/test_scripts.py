@@ -25,7 +25,7 @@ SCRIPTS = ("random", "stop", "heuristic", "attack-nearest", "focus-fire", "kite"
 
 
 @functools.cache
-def programs(task: str, only: tuple[str, ...], commanded: bool) -> tuple[State, Any]:
+def programs(task: str, only: tuple[scripts.Script, ...], commanded: bool) -> tuple[State, Any]:
     """(a state [1, U], a compiled state -> actions by script and side) on a map."""
     battle = replace(battle_on(MAPS[task]), commanded=commanded)
     kinds = jnp.asarray([[battle.types.index(unit) for unit in battle.units or ()]])
