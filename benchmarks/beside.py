@@ -6,7 +6,8 @@
 
 The peer is installed in an environment of its own (Python 3.11), with torch 2.13.0 for CPUs first:
 
-    pufferlib   pip install torch==2.13.0 'numpy<2' 'setuptools<77' wheel
+    pufferlib   pip install torch==2.13.0
+                pip install 'numpy<2' 'setuptools<77' wheel
                 pip install --no-build-isolation pufferlib==3.0.0
                 pip install --no-deps mpe2==1.1.1 pettingzoo==1.27.0 pygame
                 (it needs a C++ compiler and downloads parts of its environments; nvcc must not be in PATH)
