@@ -147,6 +147,13 @@ def test_every_page_is_once_in_the_navigation_of_the_site() -> None:
     assert sorted(listed) == [page for page in PAGES if page.name != "index.md"]
 
 
+def test_the_front_page_links_every_page_of_its_folder() -> None:
+    docs = ROOT / "docs"
+    text = (docs / "index.md").read_text(encoding="utf-8")
+    names = [str(page.relative_to(docs)) for page in PAGES if page.is_relative_to(docs)]
+    assert [name for name in names if f"({name})" not in text and not name.startswith("reference/")] == ["index.md"]
+
+
 def test_the_reference_has_every_public_name_and_algorithm() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
     entries = set(re.findall(r"^\.\. auto\w+:: (\S+)$", text, re.MULTILINE))

@@ -65,6 +65,17 @@ def test_files_are_left_to_the_shell() -> None:
     assert "--episodes" in candidates(["evaluate", "runs/a"], "--e")
 
 
+def test_policies_and_studies_that_come_with_shoal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    spread = ["train", "mappo", "mpe/simple_spread"]
+    for words in (["replay"], ["crossplay", "runs/a"], ["report", "runs/a", "--against"], [*spread, "--init-from"]):
+        assert candidates(words, "zoo/sp") == ["zoo/speaker-listener", "zoo/spread"]
+    assert {"two_step", "two_state"} == set(candidates(["study"], "two_st"))
+    assert candidates(["study"], "zoo/sp") == candidates(["replay"], "two_st") == []
+    (tmp_path / "two_step_of_mine.toml").touch()
+    assert candidates(["study"], "two_st") == []
+
+
 def test_nothing_of_ones_own_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pest.py").write_text("raise SystemExit('imported')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)

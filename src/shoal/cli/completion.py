@@ -6,11 +6,14 @@ file is read.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from shoal import algorithms
 from shoal.cli.flags import REQUIRED, Command, Flag, FlagValues
 from shoal.environments import names
 from shoal.errors import InputError, unknown
+from shoal.storage import zoo
+from shoal.system import shipped
 
 SCRIPTS = {
     "bash": r"""_shoal() {
@@ -35,6 +38,20 @@ compdef _shoal shoal
 """The script of each shell."""
 _FIRST = {"train": 2, "check": 1}
 """The number of first words that determine a command's flags."""
+_TAKE_RUNS = {
+    "evaluate",
+    "replay",
+    "export",
+    "crossplay",
+    "report",
+    "--opponents",
+    "--init-from",
+    "--config",
+    "--against",
+}
+"""Commands and flags that take the folder of a run, or the name of a policy that comes with Shoal."""
+_TAKE_STUDIES = {"study", "results", "report", "tune"}
+"""Commands that take the file of a study, or the name of one that comes with Shoal."""
 _METHODS = [*algorithms.NAMES, *algorithms.SCRIPTED, *algorithms.ALONE]
 
 
@@ -81,6 +98,8 @@ def candidates(words: Sequence[str], begun: str = "") -> list[str]:
     named = _named(command, rest)
     if rest == named and not begun.startswith("-") and (following := _names(command, len(rest), begun)) is not None:
         return following
+    if not begun.startswith("-") and (following := _shipped(command, rest, begun)):
+        return following
     flags = _flags(command, named)
     before = next((flag for flag in flags if rest and flag.spelt == rest[-1] and not flag.booleans), None)
     if before is not None and not begun.startswith("-"):
@@ -104,6 +123,16 @@ def _names(command: str, place: int, begun: str) -> list[str] | None:
         return names.completed(begun)
     found = {"train": _METHODS, "list": ["algorithms", "environments"], "completion": sorted(SCRIPTS)}
     return found.get(command) if place == 0 else None
+
+
+def _shipped(command: str, rest: Sequence[str], begun: str) -> list[str]:
+    """The policies and studies that come with Shoal and begin so, where a command takes one; none if a file of the
+    working directory begins so too, which the shell would not complete beside them."""
+    before = rest[-1] if rest and rest[-1].startswith("-") else command
+    names = [f"{zoo.ZOO}/{name}" for name in zoo.names()] if before in _TAKE_RUNS else []
+    names += sorted(path.stem for path in shipped.studies().glob("*.toml")) if before in _TAKE_STUDIES else []
+    found = [name for name in names if begun and name.startswith(begun)]
+    return found if not any(path.name.startswith(begun.partition("/")[0]) for path in Path().iterdir()) else []
 
 
 def _flags(command: str, named: Sequence[str]) -> list[Flag]:
