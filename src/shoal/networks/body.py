@@ -7,6 +7,8 @@ of shape [K, F], for example the units in sight; it is absent where all its feat
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -30,7 +32,7 @@ from shoal.networks.layers import (
     pooled,
     scaled_orthogonal,
 )
-from shoal.networks.net import Net, from_module
+from shoal.networks.net import Net, functional, structure_of
 from shoal.networks.recurrent import Gru, Lstm
 from shoal.networks.user_networks import make_own
 from shoal.types import PyTree
@@ -368,6 +370,13 @@ class BodyModule(nnx.Module):
         return carry, x
 
 
+@lru_cache(maxsize=256)
+def _structure(body: Body, inputs: int, outputs: int, gaussian: bool) -> tuple[nnx.GraphDef, jax.tree_util.PyTreeDef]:
+    """Of all modules with this body: to trace one takes longer than the rest of making a net. Gains and initial values,
+    which may be traced, are no part of it."""
+    return structure_of(lambda rngs: BodyModule(body, inputs, outputs, 1.0, 0.0 if gaussian else None, rngs))
+
+
 def build_body(
     body: Body, inputs: int | Layout, outputs: int, *, output_gain: float = 1.0, log_std: float | None = None
 ) -> Net:
@@ -395,7 +404,12 @@ def build_body(
     def initial_carry(batch: tuple[int, ...]) -> Array | tuple[()]:
         return jnp.zeros((*batch, size)) if size else ()
 
-    net = from_module(lambda rngs: BodyModule(body, width, outputs, output_gain, log_std, rngs), initial_carry)
+    def module(rngs: nnx.Rngs) -> BodyModule:
+        return BodyModule(body, width, outputs, output_gain, log_std, rngs)
+
+    layers = replace(body, gain=1.0, hidden=tuple(body.hidden), channels=())
+    structure = _structure(layers, width, outputs, log_std is not None)
+    net = Net(*functional(module, structure), initial_carry)
     return net if encoder is None else _after(encoder, net)
 
 

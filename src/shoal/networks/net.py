@@ -60,9 +60,30 @@ class SequenceNet(NamedTuple):
 
 
 def functional(
-    make: Callable[[nnx.Rngs], nnx.Module],
+    make: Callable[[nnx.Rngs], nnx.Module], structure: tuple[nnx.GraphDef, jax.tree_util.PyTreeDef] | None = None
 ) -> tuple[Callable[[PRNGKeyArray], PyTree], Callable[..., Any]]:
     """A Flax module as two pure functions: key -> parameters, and (parameters, arguments) -> what its call returns.
+
+    Args:
+        make: random numbers -> the module.
+        structure: :func:`structure_of` the module, if it is known.
+
+    Raises:
+        InputError: it keeps statistics, such as those of batch normalisation.
+    """
+    graph, tree = structure or structure_of(make)
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        return nnx.to_pure_dict(nnx.split(make(nnx.Rngs(key)))[1])
+
+    def call(params: PyTree, *given: Any) -> Any:
+        return nnx.merge(graph, jax.tree.unflatten(tree, jax.tree.leaves(params)))(*given)
+
+    return init, call
+
+
+def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> tuple[nnx.GraphDef, jax.tree_util.PyTreeDef]:
+    """What a Flax module is without its parameters, and the structure of these.
 
     Raises:
         InputError: it keeps statistics, such as those of batch normalisation.
@@ -74,15 +95,7 @@ def functional(
                 f"The module keeps statistics of batches ({'.'.join(map(str, path))}), which are not parameters: use "
                 f"layer normalisation instead of batch normalisation."
             )
-
-    def init(key: PRNGKeyArray) -> PyTree:
-        return nnx.to_pure_dict(nnx.split(make(nnx.Rngs(key)))[1])
-
-    def call(params: PyTree, *given: Any) -> Any:
-        state = jax.tree.unflatten(jax.tree.structure(abstract), jax.tree.leaves(params))
-        return nnx.merge(graph, state)(*given)
-
-    return init, call
+    return graph, jax.tree.structure(abstract)
 
 
 def from_module(
