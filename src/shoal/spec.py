@@ -106,6 +106,10 @@ class EnvSpec:
     turns: bool = False
     """Whether agents take turns: at every timestep at most one agent has more than one legal action. Feed-forward
     policies with shared parameters are then computed for that agent alone (:func:`shoal.networks.sharing.in_turns`)."""
+    targets: tuple[tuple[str, int], ...] = ()
+    """Sets of entities among ``parts`` that actions target: the name of the part of shape (K, F), and the number of the
+    action that targets its first row. The K actions from there on target one row each. Read by ``network="universal"``.
+    """
 
     def scores(self, returns: Any) -> Any:
         """Scores [*b] from agents' returns [*b, N]."""

@@ -37,6 +37,7 @@ MIXED = (Part((4, 4, 1), "uint8", "screen"), Part((2,), "float32", "speed"))
 SPEEDS = toys.spec_of("toys/speeds", (24, 24), Discrete(3), 1, parts=(MIXED, MIXED))
 ROWS = (Part((4, 3), "float32", "units"), Part((2,), "float32", "own"))
 UNITS = toys.spec_of("toys/units", (14, 14), Discrete(3), 1, parts=(ROWS, ROWS))
+ENEMIES = toys.spec_of("toys/enemies", (14, 14), Discrete(6), 1, parts=(ROWS, ROWS), targets=(("units", 1),))
 ARMS = toys.spec_of("toys/arms", (4, 3), Box(2, -2.0, 1.0), 1)
 STEPS = 5
 
@@ -153,6 +154,9 @@ NETS: dict[str, tuple[str, EnvSpec, Wrapping | None, dict[str, Any]]] = {
     "lstm": ("qmix", UNITS, None, {"recurrent": 4, "cell": "lstm", **SMALL}),
     "own parameters by role": ("happo", UNITS, None, {"sharing": (0, 0), "activation": "gelu", **SMALL}),
     "entities": ("ippo", UNITS, None, {"network": "entities", "entity_heads": 2, **SMALL}),
+    "actions from entities": (
+        "mappo", ENEMIES, None, {"network": "universal", "entity_heads": 2, "agent_id": False, "recurrent": 4, **SMALL}
+    ),
     "convolutions": ("ippo", LIGHTS, None, {"channels": (3, 4), **SMALL}),
     "residual convolutions": ("ippo", LIGHTS, None, {"network": "impala", "channels": (3, 4), **SMALL}),
     "images beside numbers": ("ippo", SPEEDS, None, {"channels": (3,), **SMALL}),

@@ -69,6 +69,7 @@ def check_spec(spec: EnvSpec) -> None:
         raise InputError(f"{spec.name}: spec.scored must be None or name some of the agents, not {spec.scored}.")
     if not isinstance(spec.turns, bool) or (spec.turns and not isinstance(spec.action, Discrete)):
         raise InputError(f"{spec.name}: spec.turns must be False, or with discrete actions True, not {spec.turns}.")
+    _check_targets(spec)
     for name in spec.metrics:
         if _METRIC.fullmatch(name) is None:
             raise InputError(
@@ -151,6 +152,25 @@ def _check_parts(spec: EnvSpec) -> None:
             raise InputError(f"{spec.name}: spec.parts takes {sum(sizes)} {unit}, but spec.obs_dims says {width}.")
     if spec.packed and spec.novel:
         raise InputError(f"{spec.name}: spec.novel must be None or () where observations are rows of bytes.")
+
+
+def _check_targets(spec: EnvSpec) -> None:
+    form = 'a tuple of names of parts, each with the number of an action, such as (("enemies", 6),)'
+    given = spec.targets
+    if type(given) is not tuple or not all(
+        type(target) is tuple and [type(x) for x in target] == [str, int] for target in given
+    ):
+        raise InputError(f"{spec.name}: spec.targets must be {form}, not {shortened(given)}.")
+    sizes = {(part.name, part.shape[0]) for own in spec.parts or () for part in own if len(part.shape) == 2}
+    taken = [range(first, first + count) for name, first in given for other, count in sizes if other == name]
+    numbered = sorted(action for actions in taken for action in actions)
+    if len(set(numbered)) < len(numbered) or (numbered and not 0 <= numbered[0] <= numbered[-1] < spec.action.width):
+        raise InputError(
+            f"{spec.name}: spec.targets {shortened(given)} does not give each row of a part an action of its own below "
+            f"{spec.action.width}."
+        )
+    if given and not isinstance(spec.action, Discrete):
+        raise InputError(f"{spec.name}: spec.targets is for discrete actions.")
 
 
 # Which agents play against each other, by their names in the particle environments of Lowe et al. 2017 and in SMAX.

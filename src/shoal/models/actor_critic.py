@@ -117,7 +117,9 @@ def make_actor(
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
     distribution_of, box = make_distribution(spec, squash), isinstance(spec.action, Box)
     width = spec.action.width * (2 if box and log_std is None else 1)
-    one = build_body(body, source.layout, width, output_gain=output_gain, log_std=log_std if box else None)
+    one = build_body(
+        body, source.layout, width, output_gain=output_gain, log_std=log_std if box else None, actions=not box
+    )
     net, output = per_agent(one, index), in_turns(spec, one, index)
 
     def to_distribution(x: Array, legal: Array) -> Distribution:
@@ -186,6 +188,11 @@ def make_critic(
         group_of, num_nets = index, max(index) + 1
     else:
         outputs = 1 if spec.shared_reward else spec.num_agents
+        if outputs > 1 and body.network == "universal":
+            raise InputError(
+                f"{spec.name} gives each agent its own reward, so that the team's critic has an output for each, and "
+                f"network 'universal' has the same parameters for any number of agents: use critic_input local."
+            )
         net = for_team(build_body(body, source.layout, outputs))
         group_of, num_nets = (0,) * spec.num_agents if spec.shared_reward else tuple(range(spec.num_agents)), 1
 

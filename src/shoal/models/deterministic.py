@@ -138,7 +138,7 @@ def make_actors(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: boo
     """
     make_distribution(spec, False)  # refuses boxes without bounds
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
-    one = build_body(body, source.layout, spec.action.width, output_gain=0.01)
+    one = build_body(body, source.layout, spec.action.width, output_gain=0.01, actions=True)
     net, nets = per_agent(one, index), jnp.array(index)
 
     def output(params: PyTree, carry: PyTree, step: Step, extras: dict[str, Array]) -> tuple[PyTree, Array]:
@@ -174,7 +174,7 @@ def make_ensemble(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: b
     make_distribution(spec, False)  # refuses boxes without bounds
     n, width = spec.num_agents, spec.action.width
     source = actor_input(spec, agent_id and max(index) + 1 < n)
-    one = build_body(body, source.layout, width, output_gain=0.01)
+    one = build_body(body, source.layout, width, output_gain=0.01, actions=True)
     net = per_agent(one, copies(index, members))
     first_net = jnp.array(index) * members
 

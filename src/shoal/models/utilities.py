@@ -61,7 +61,7 @@ def next_utilities(
 def make_utilities(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_id: bool) -> tuple[Net, Utilities]:
     """Every agent's utilities, from its own observations."""
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
-    net = per_agent(build_body(body, source.layout, spec.action.width, output_gain=0.01), index)
+    net = per_agent(build_body(body, source.layout, spec.action.width, output_gain=0.01, actions=True), index)
     return net, lambda params, carry, step: net.apply(params, carry, source.features(step), step.first)
 
 
@@ -71,7 +71,7 @@ def utilities_in_turns(spec: EnvSpec, body: Body, index: tuple[int, ...], agent_
     Training needs those of all agents: a mixer adds them, and targets bootstrap from them.
     """
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
-    output = in_turns(spec, build_body(body, source.layout, spec.action.width, output_gain=0.01), index)
+    output = in_turns(spec, build_body(body, source.layout, spec.action.width, output_gain=0.01, actions=True), index)
     return lambda params, carry, step: output(params, carry, source.features(step), step)
 
 

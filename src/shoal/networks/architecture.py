@@ -11,7 +11,7 @@ from shoal.errors import InputError, unknown
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
-NETWORKS = ("auto", "mlp", "cnn", "impala", "entities")
+NETWORKS = ("auto", "mlp", "cnn", "impala", "entities", "universal")
 """Names of the networks here."""
 
 
@@ -36,7 +36,8 @@ class Body:
     """Gain of the orthogonal kernels of the hidden layers."""
     network: str = "auto"
     """Layers before the fully connected ones: ``mlp`` none, ``cnn`` or ``impala`` convolutions over images,
-    ``entities`` attention over sets of entities; ``auto`` is cnn if there are images, else mlp. Or ``module:function``,
+    ``entities`` attention over sets of entities, ``universal`` the same with parameters for any number of agents,
+    entities and actions that target entities; ``auto`` is cnn if there are images, else mlp. Or ``module:function``,
     your own network (docs/your-network.md)."""
     cell: Literal["gru", "lstm"] = "gru"
     """Kind of the recurrent layer."""

@@ -4,6 +4,7 @@ What stands before them is chosen by ``Body.network`` and what there is to read:
 images and sets of entities among the features. Where a network reads several agents' features, all agents' images and
 entities go through the same layers, and what comes out stands side by side. An entity is a row of an observation's part
 of shape [K, F], for example the units in sight; it is absent where all its features are 0. Absent ones change nothing.
+With ``universal`` no parameter depends on the number of agents, entities, or actions that target entities.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +47,21 @@ class Encoder(NamedTuple):
     width: int
     """E."""
     init: Callable[[PRNGKeyArray], PyTree]
-    apply: Callable[[PyTree, Float[Array, "R F"]], Float[Array, "R E"]]
+    apply: Callable[[PyTree, Float[Array, "R F"]], Float[Array, "R G"]]
+    """G is E, and of entities that actions target further K · D."""
+    targets: tuple["Targets", ...] = ()
+    """Sets of entities that actions target, in the order of these actions."""
+
+
+class Targets(NamedTuple):
+    """A set of entities that actions target."""
+
+    action: int
+    """That of the first entity."""
+    count: int
+    """K."""
+    width: int
+    """D of each entity's embedding."""
 
 
 class Alike(NamedTuple):
@@ -239,14 +254,18 @@ def impala(params: PyTree, x: Float[Array, "R Y X C"]) -> Float[Array, "R Y2 X2 
 # Entities: attention among them, in any order and number.
 
 
-def make_entities(body: Body, layout: Layout) -> Encoder:
+def make_entities(body: Body, layout: Layout, universal: bool = False, actions: bool = False) -> Encoder:
     """For each agent: its vectors' embedding after attention, and the mean over present entities; then all vectors.
 
     Every kind of entity has an embedding of its own. The embedding of the agent's own vectors is one more element among
     which attention takes place. The width D is that of the first hidden layer.
 
+    With ``universal`` what several agents give, with their vectors, is averaged, where the dead count as zeros; and the
+    embeddings of the entities that ``actions`` target are appended, as in UPDeT (Hu et al. 2021), where the value of an
+    action on an entity is computed from that entity's output of the transformer.
+
     Raises:
-        InputError: heads do not divide the width.
+        InputError: heads do not divide the width, or ``universal`` would depend on the number of agents.
     """
     groups = alike(layout, 2)
     others = other_parts(layout, groups)
@@ -256,7 +275,16 @@ def make_entities(body: Body, layout: Layout) -> Encoder:
     D, heads = body.hidden[0] if body.hidden else 64, body.entity_heads
     if D % heads:
         raise InputError(f"{heads} entity_heads do not divide the width of {D}, that of the first hidden layer.")
-    width = agents * (2 if own else 1) * D + size_of_parts(layout, others)
+    if universal:
+        _check_universal(layout)
+    width = (2 if own else 1) * D + own if universal else agents * (2 if own else 1) * D + size_of_parts(layout, others)
+    targets, rows, row = [], [], 1 if own else 0
+    for group in groups:
+        action = layout.parts[group.where[0]].target
+        if universal and actions and action is not None:
+            targets.append(Targets(action, group.shape[0], D))
+            rows.append(slice(row, row + group.shape[0]))
+        row += group.shape[0]
 
     def init(key: PRNGKeyArray) -> PyTree:
         key_self, key_embed, key_blocks = jax.random.split(key, 3)
@@ -290,9 +318,54 @@ def make_entities(body: Body, layout: Layout) -> Encoder:
         weight = present[:, start:, None].astype(tokens.dtype)
         mean = (tokens[:, start:] * weight).sum(1) / jnp.maximum(weight.sum(1), 1.0)
         pooled = jnp.concatenate([tokens[:, 0], mean], axis=-1) if own else mean
-        return jnp.concatenate([pooled.reshape(x.shape[0], -1), *flat_parts(parts, others)], axis=-1)
+        if not universal:
+            return jnp.concatenate([pooled.reshape(x.shape[0], -1), *flat_parts(parts, others)], axis=-1)
+        raw = [stacked_parts(parts, group).reshape(pooled.shape[0], -1) for group in vectors]
+        seen = jnp.concatenate([pooled, *raw], axis=-1)
+        if agents > 1:
+            alive = jnp.concatenate([present[:, start:], *(part != 0 for part in raw)], axis=-1).any(-1, keepdims=True)
+            seen = jnp.where(alive, seen, 0.0).reshape(x.shape[0], agents, width).mean(1)
+        return jnp.concatenate([seen, *(tokens[:, found].reshape(x.shape[0], -1) for found in rows)], axis=-1)
 
-    return Encoder(width, init, apply)
+    return Encoder(width, init, apply, tuple(sorted(targets)))
+
+
+def _check_universal(layout: Layout) -> None:
+    """Refuse what depends on the number of agents, and what is neither a set of entities nor a vector."""
+    why = {
+        "id": "this input has a one-hot id of each: set agent_id to False (--no-agent-id)",
+        "state": "this critic reads the state, whose width depends on it: use critic_input concat or local",
+        "action": "this critic reads all agents' actions: use an algorithm whose critic does not, such as mappo",
+    }
+    for part in layout.parts:
+        if part.kind in why:
+            raise InputError(
+                f"Network 'universal' has the same parameters for any number of agents, and {why[part.kind]}."
+            )
+        if len(part.shape) > 2:
+            raise InputError(f"Network 'universal' reads vectors and sets of entities, not an array of {part.shape}.")
+
+
+def target_outputs(
+    output: Float[Array, "*b Q"], embeddings: Float[Array, "*b G"], targets: Sequence[Targets]
+) -> Float[Array, "*b K"]:
+    """The outputs of all actions: those of actions on entities are products of their embedding and a query.
+
+    Args:
+        output: those of the other actions, then a query [D] for each set.
+        embeddings: of the sets' entities, side by side.
+        targets: the sets, in the order of their actions.
+    """
+    others = output.shape[-1] - sum(target.width for target in targets)
+    found, used, query, place = [], 0, others, 0
+    for action, count, width in targets:
+        before = action - sum(x.shape[-1] for x in found)
+        size = count * width
+        entities = embeddings[..., place : place + size].reshape(*output.shape[:-1], count, width)
+        logits = (entities * output[..., None, query : query + width]).sum(-1)
+        found += [output[..., used : used + before], logits]
+        used, query, place = used + before, query + width, place + size
+    return jnp.concatenate([*found, output[..., used:others]], axis=-1)
 
 
 def _init_entity_block(key: PRNGKeyArray, body: Body, width: int) -> PyTree:
@@ -378,7 +451,13 @@ def _structure(body: Body, inputs: int, outputs: int, gaussian: bool) -> tuple[n
 
 
 def build_body(
-    body: Body, inputs: int | Layout, outputs: int, *, output_gain: float = 1.0, log_std: float | None = None
+    body: Body,
+    inputs: int | Layout,
+    outputs: int,
+    *,
+    output_gain: float = 1.0,
+    log_std: float | None = None,
+    actions: bool = False,
 ) -> Net:
     """A net from features to ``outputs`` numbers (twice as many when ``log_std`` is given).
 
@@ -388,6 +467,7 @@ def build_body(
         outputs: number of outputs.
         output_gain: gain of the head's kernel.
         log_std: initial value of a parameter for each output, appended to them.
+        actions: whether the outputs are those of discrete actions, some of which may target entities.
 
     Raises:
         InputError: there is no such activation, cell or network, a number is out of its bounds, the network reads what
@@ -397,8 +477,9 @@ def build_body(
     layout = vector_layout(inputs) if isinstance(inputs, int) else inputs
     if own_network(body):
         return make_own(body, layout, outputs, output_gain, log_std)
-    encoder = _encoder(body, layout)
+    encoder = _encoder(body, layout, actions)
     width = layout.width if encoder is None else encoder.width
+    outputs += sum(target.width - target.count for target in encoder.targets) if encoder else 0
     size = (body.recurrent or 0) * (2 if body.cell == "lstm" else 1)
 
     def initial_carry(batch: tuple[int, ...]) -> Array | tuple[()]:
@@ -413,13 +494,17 @@ def build_body(
     return net if encoder is None else _after(encoder, net)
 
 
-def _encoder(body: Body, layout: Layout) -> Encoder | None:
+def _encoder(body: Body, layout: Layout, actions: bool) -> Encoder | None:
     """What stands before the layers. Inputs without observations, such as the global state, are vectors."""
-    rank = {"auto": 3, "cnn": 3, "impala": 3, "entities": 2}.get(body.network)
+    rank = {"auto": 3, "cnn": 3, "impala": 3, "entities": 2, "universal": 2}.get(body.network)
     if rank is None:
         return None
     if alike(layout, rank):
-        return make_entities(body, layout) if rank == 2 else make_images(body, layout, body.network == "impala")
+        if rank == 2:
+            return make_entities(body, layout, body.network == "universal", actions)
+        return make_images(body, layout, body.network == "impala")
+    if body.network == "universal":
+        _check_universal(layout)
     if body.network != "auto" and observes(layout):
         what = "sets of entities, of shape (K, F)" if rank == 2 else "images, of shape (height, width, channels)"
         raise InputError(
@@ -437,7 +522,9 @@ def _after(encoder: Encoder, net: Net) -> Net:
         return {**net.init(key_net), "encoder": encoder.init(key_encoder)}
 
     def apply(params: PyTree, carry: PyTree, x: Array, first: Array) -> tuple[PyTree, Array]:
-        seen = encoder.apply(params["encoder"], x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], encoder.width)
-        return net.apply({name: p for name, p in params.items() if name != "encoder"}, carry, seen, first)
+        seen = encoder.apply(params["encoder"], x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], -1)
+        of_net = {name: p for name, p in params.items() if name != "encoder"}
+        carry, y = net.apply(of_net, carry, seen[..., : encoder.width], first)
+        return carry, target_outputs(y, seen[..., encoder.width :], encoder.targets) if encoder.targets else y
 
     return Net(init, apply, net.initial_carry)

@@ -34,6 +34,8 @@ class InputPart(NamedTuple):
     agent: int | None = None
     """Index of the agent that it belongs to, where a network reads several agents' features; None: the network's own
     agent, or the team."""
+    target: int | None = None
+    """The action that targets the first of its entities, those that follow target the others; None: no action does."""
 
     @property
     def size(self) -> int:
@@ -76,7 +78,10 @@ def observation_layout(spec: EnvSpec) -> Layout:
     """An agent's observation; one vector where the agents' observations consist of different arrays."""
     if spec.parts is None or len(set(spec.parts)) > 1:
         return vector_layout(spec.feature_dim)
-    return Layout(tuple(InputPart(part.shape, "observation", part.name) for part in spec.parts[0]))
+    targets = dict(spec.targets)
+    return Layout(
+        tuple(InputPart(part.shape, "observation", part.name, None, targets.get(part.name)) for part in spec.parts[0])
+    )
 
 
 def layout_of_agents(layout: Layout, agents: Iterable[int]) -> Layout:

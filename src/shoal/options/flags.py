@@ -99,8 +99,11 @@ def spec_to_json(spec: EnvSpec) -> dict[str, Any]:
     fields = _listed(vars(spec))
     if spec.parts is not None:
         fields["parts"] = [[_listed(part._asdict()) for part in own] for own in spec.parts]
-    if not spec.turns:
-        del fields["turns"]  # as in files from before there was this field
+    for name in ("turns", "targets"):
+        if not fields[name]:
+            del fields[name]  # as in files from before there was this field
+    if spec.targets:
+        fields["targets"] = [list(target) for target in spec.targets]
     return fields | {"action": {"kind": type(spec.action).__name__.lower(), **vars(spec.action)}}
 
 
@@ -120,10 +123,11 @@ def games_to_json(*specs: EnvSpec) -> list[dict[str, Any]]:
     """Specs as JSON values without what may differ in the same game, to be compared.
 
     That is ``novel`` (read by a run's own critic), metrics (only reported), the interface (for deployed policies), the
-    rivals (read in training), the scored agents, turns (which change no result), and ``parts`` where one spec does not
-    describe them, unless observations are bytes or ``blind`` has replaced them; then their widths are compared.
+    rivals (read in training), the scored agents, turns (which change no result), targets (read by one kind of network),
+    and ``parts`` where one spec does not describe them, unless observations are bytes or ``blind`` has replaced them;
+    then their widths are compared.
     """
-    free = {"novel", "metrics", "interface", "rivals", "scored", "turns"}
+    free = {"novel", "metrics", "interface", "rivals", "scored", "turns", "targets"}
     if any(spec.parts is None for spec in specs) and not any(spec.packed or _is_blind(spec) for spec in specs):
         free |= {"parts"}
     return [{key: value for key, value in spec_to_json(spec).items() if key not in free} for spec in specs]

@@ -338,6 +338,9 @@ def account(source: Source, transfer: Transfer, spec: EnvSpec) -> list[str]:
     other = {name: (here, there) for name, (here, there) in left.items() if there not in (None, here)}
     for name, (here, there) in list(other.items())[:LINES]:
         why = _widths(source.spec, spec) if name.endswith("actor/layers/0/kernel") else ""
+        if name.endswith("actor/head/kernel") and source.spec.action.width != spec.action.width:
+            why = f": there are {spec.action.width} actions here and {source.spec.action.width} there"
+            why += ", and only network 'universal' has no output of its own for each" if spec.targets else ""
         lines.append(f"{words_of_array(name)} is {_text(here)} here and {_text(there)} there{why}.")
     if len(other) > LINES:
         lines.append(f"{len(other) - LINES} further arrays have other shapes.")

@@ -199,6 +199,7 @@ def identity(config: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
         "spec.scored",
         "spec.rivals",
         "spec.turns",
+        "spec.targets",
         *sorted(f"settings.{name}" for name in but),
     ]
     return {"format": RUN_FORMAT, "config": to_json(config, "run"), "free": free}

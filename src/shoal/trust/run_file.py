@@ -179,7 +179,7 @@ def spec_of(entries: Mapping[str, Any]) -> EnvSpec:
     Raises:
         InputError: it is no valid spec of an environment.
     """
-    entries = {"turns": False} | dict(entries)
+    entries = {"turns": False, "targets": []} | dict(entries)
     _check_keys("spec", entries, [field.name for field in fields(EnvSpec)])
     given = _typed(EnvSpec, {key: value for key, value in entries.items() if key not in ("action", "parts")})
     given |= {"action": _space(entries["action"]), "parts": _parts(entries["parts"])}
@@ -234,6 +234,8 @@ def check_same_spec(here: EnvSpec, there: EnvSpec, pruned: bool, what: str) -> N
     rivals = here.rivals if there.rivals is None else there.rivals
     there = replace(there, metrics=here.metrics, interface=here.interface, scored=here.scored, rivals=rivals)
     there = replace(there, turns=here.turns)  # changes no result
+    # Earlier versions did not describe targets, and had no network that reads them.
+    there = there if there.targets else replace(there, targets=here.targets)
     # Earlier versions did not describe the arrays, and stacked the frames of whole rows instead of each array's.
     stacked_apart = any(sum(part.source is not None for part in own) > 1 for own in here.parts or ())
     if there.parts is None and not here.packed and not stacked_apart:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from shoal.environments.batching import select, single
 from shoal.environments.options import check_choice, check_flag, check_number, check_steps
 from shoal.environments.skirmish import drawing, drawn, engine, observe
-from shoal.environments.skirmish.battle import Battle, Start, State, Stats, begun, half, multiplayer
+from shoal.environments.skirmish.battle import MOVES, Battle, Start, State, Stats, begun, half, multiplayer
 from shoal.environments.skirmish.maps import LARGEST_GAP, MAPS, SIDE, Map, check_map, mirrored_axes, starts
 from shoal.environments.skirmish.units import Unit
 from shoal.errors import InputError, unknown
@@ -338,6 +338,8 @@ def _spec(name: str, battle: Battle) -> EnvSpec:
         metrics=("won", *(["lost"] if battle.commanded else []), "dead_allies", "dead_enemies"),
         parts=parts,
         novel=tuple(sorted({index for side in sides for index in observe.novel(battle, side)})),
+        # The same actions of a healer target its own side.
+        targets=() if any(map(battle.has_healers, sides)) else (("enemies", MOVES),),
     )
 
 
