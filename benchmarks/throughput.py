@@ -50,8 +50,23 @@ ALGORITHM_ROWS = {
     "mappo-independent": WIDE | {"algorithm": "mappo", "sharing": "independent"},
     **{
         name: WIDE | {"algorithm": name}
-        for name in ("happo", "hatrpo", "mat", "mat_dec", "sable", "maa2c", "coma", "lica", "mapg")
+        for name in (
+            "ippo",
+            "happo",
+            "hatrpo",
+            "haa2c",
+            "mat",
+            "mat_dec",
+            "sable",
+            "magpo",
+            "maa2c",
+            "ia2c",
+            "coma",
+            "lica",
+            "mapg",
+        )
     },
+    "ipqn": WIDE | {"algorithm": "ipqn", "hidden": (64, 64)},
     "pqn_vdn": WIDE | {"algorithm": "pqn_vdn", "hidden": (64, 64)},
     "pqn_vdn-gru64": WIDE | {"algorithm": "pqn_vdn", "hidden": (64,), "recurrent": 64},
 }
@@ -81,6 +96,7 @@ REPLAY_ROWS = {
     "maddpg": OFF | {"algorithm": "maddpg", "batch_size": 1024},
     "maddpg-inferred": OFF | {"algorithm": "maddpg", "batch_size": 1024, "policies": "inferred"},
     "maddpg-ensemble3": OFF | {"algorithm": "maddpg", "batch_size": 1024, "ensemble": 3},
+    "iddpg": OFF | {"algorithm": "iddpg", "batch_size": 1024},
     "matd3": OFF | {"algorithm": "matd3", "batch_size": 1024},
     "facmac": OFF | {"algorithm": "facmac", "batch_size": 1024, "hidden": (64, 64)},
     "haddpg": OFF | {"algorithm": "haddpg", "batch_size": 1024, "hidden": (64, 64)},

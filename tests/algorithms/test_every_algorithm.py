@@ -3,8 +3,10 @@
 An algorithm that cannot do something refuses it with a sentence; which ones do is written down here.
 """
 
+import re
 from dataclasses import fields, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -197,3 +199,15 @@ def test_the_size_of_blocks_does_not_change_the_update(name: str) -> None:
     config = replace(config_of(name, "discrete"), block=12)
     cut = compiled(from_trajectories(algorithms.get(name).make(spec_of("discrete"), config, Scale(E, T, 10))).update)
     assert_trees_close(cut(prog.learner, traj, KEY), prog.update(prog.learner, traj, KEY), 1e-4, 1e-5)
+
+
+def test_the_page_of_all_algorithms_has_a_true_row_for_each() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "algorithms" / "index.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in page.splitlines() if "[`" in line]
+    found = {name: row for row in rows for name in re.findall(r"\[`(\w+)`\]", row[0])}
+    assert sorted(found) == sorted(algorithms.NAMES)
+    sharing = {"shared": "shared", "own": "independent", "one net of the team": "shared"}
+    for name, (_, _, parameters, actions, recurrent, _) in found.items():
+        assert sharing.get(parameters, "learned") == algorithms.get(name).Config().sharing, name
+        assert actions == ("discrete" if name in WITHOUT_BOX else "discrete, continuous"), name
+        assert (recurrent == "yes") == (name not in WITHOUT_RECURRENCE), name
