@@ -28,6 +28,7 @@ ENTRIES = {
     "foraging": "mappo lbf/8x8-2p-3f",
     "pursuit": "ippo grid/pursuit",
     "warehouse": "mappo rware/tiny-2ag-easy --steps 5e6",
+    "hanabi": "mappo hanabi/mini-2p",
     "half-cheetah": "mappo mamujoco/HalfCheetah-2x3 --sharing independent",
 }
 """What ``shoal train`` is called with, by the policy's name; seed 0."""
