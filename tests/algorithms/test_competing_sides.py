@@ -24,6 +24,7 @@ from shoal.training.crossplay import past_sides
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Discrete, EnvSpec, Experience, Learner, Replay, Scale, Step, Trajectory
 from support import small_games
+from support.selection import quick
 from support.trajectories import make_trajectory
 
 T, E, N = 3, 4, 4
@@ -44,6 +45,8 @@ OF_TEAMS = {"coma", "lica", "magpo", "mapg", "mat", "pqn_vdn", "qmix", "qplex", 
 OF_TEAMS |= {"facmac", "haddpg", "hasac", "hatd3", "masac"}
 ALONE = {"ia2c", "iddpg", "ippo", "ipqn", "iql", "maa2c", "mappo", "seps"}
 PAST = override(Settings(), {"opponents": "past", "past_window": 1})
+QUICK = ("happo", "iql", "maddpg", "mappo", "mat", "qmix")
+"""Of each kind one that learns from its newest rollout, and one that learns from a replay buffer."""
 
 
 def is_replay(node: Any) -> bool:
@@ -92,7 +95,7 @@ def fed(algorithm: Algorithm, received: list, traj: Trajectory) -> list[Any]:
     return [*received, *kept]
 
 
-@pytest.mark.parametrize("name", algorithms.NAMES)
+@pytest.mark.parametrize("name", quick(algorithms.NAMES, *QUICK))
 def test_a_learner_is_fed_nothing_of_a_frozen_side(
     name: str, trajectory: Trajectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,16 +147,27 @@ def test_a_learner_is_fed_nothing_of_another_runs_policies(
     assert own.shared_reward and one[0].step.obs.shape == (T, E, 2, 3)
 
 
-@pytest.mark.parametrize("name", algorithms.NAMES)
+@pytest.mark.parametrize("name", quick(algorithms.NAMES, *QUICK))
 def test_competing_sides_without_opponents(name: str, trajectory: Trajectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what learns from a team is made for each side; MADDPG's critics, for example, read all agents' actions."""
     traj = trajectory._replace(extras={})
     algorithm, received, parts = composed(name, SPEC, Settings(), monkeypatch)
     newest = fed(algorithm, received, traj)[: len(received)]
     assert [one.outcome.reward.shape[-1] for one in newest] == ([2, 2] if name in OF_TEAMS else [4])
-    whole = parts[0]
-    assert whole.learns_from == ("team" if name in OF_TEAMS else "own" if name in ALONE else "others")
-    assert not whole.unequal_rewards or whole.learns_from == "team"
+    assert parts[0].learns_from == learns_from(name)
+
+
+def learns_from(name: str) -> str:
+    return "team" if name in OF_TEAMS else "own" if name in ALONE else "others"
+
+
+@pytest.mark.parametrize("name", algorithms.NAMES)
+def test_what_an_algorithm_learns_from_is_stated(name: str) -> None:
+    module = algorithms.get(name)
+    config = override(module.Config(), {"minibatches": 1, "chunk_length": 1, "hidden": (2,)})
+    made = module.make(SPEC, config, Scale(E, T, 10))
+    assert made.learns_from == learns_from(name)
+    assert not made.unequal_rewards or made.learns_from == "team"
 
 
 def test_agents_are_one_team_without_separate_sides(monkeypatch: pytest.MonkeyPatch, trajectory: Trajectory) -> None:

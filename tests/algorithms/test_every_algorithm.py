@@ -42,7 +42,7 @@ ONE_REWARD = (*algorithms.ONE_REWARD, OWN)
 REFUSING_BOX = WITHOUT_BOX | {OWN}
 WITHOUT_RECURRENCE = {"facmac", "haddpg", "hasac", "hatd3", "masac", "mat", "sable"}
 KINDS = ("discrete", "box", "recurrent")
-MEMBERS = {"haa2c", "ia2c", "iddpg", "ippo", "ipqn", "iql", "maa2c", "seps", "vdn"}
+MEMBERS = {"haa2c", "hatd3", "ia2c", "iddpg", "ippo", "ipqn", "iql", "maa2c", "masac", "seps", "vdn"}
 """Another one's program under another configuration, or with another loss: one kind of each is enough."""
 DISTINCT = [name for name in NAMES if name not in MEMBERS]
 WITH_BLOCKS = [name for name in DISTINCT if "block" in {field.name for field in fields(algorithms.get(name).Config)}]
@@ -59,15 +59,9 @@ CASES = [
     if not refused(name, kind) and (name in DISTINCT or kind == "discrete")
 ]
 REFUSED = [(name, kind) for name in NAMES for kind in KINDS if refused(name, kind)]
-QUICK = {"mappo", "mapg", "qmix", "maddpg"}
-"""In every form; the others are slow tests here, and have files of their own."""
-OTHER_HEADS = ("mapg", "qmix", "maddpg")
-"""With MAPPO (test_mappo_update.py), their updates have each kind of step but HATRPO's, which is long to compile."""
-every_case = pytest.mark.parametrize(
-    ("name", "kind"),
-    [pytest.param(n, k, marks=() if n in QUICK else pytest.mark.slow) for n, k in CASES],
-    ids=[f"{n}-{k}" for n, k in CASES],
-)
+QUICK = [*(("mappo", kind) for kind in KINDS), *((name, "discrete") for name in ("mapg", "qmix", "maddpg"))]
+"""MAPPO in every form, and one of each other family; the others are slow tests here, and have files of their own."""
+every_case = pytest.mark.parametrize(("name", "kind"), quick(CASES, *QUICK), ids=[f"{n}-{k}" for n, k in CASES])
 
 
 @cache
@@ -179,7 +173,7 @@ def test_acting_needs_the_policy_only(name: str, kind: str) -> None:
         np.testing.assert_allclose(bare.extras[note], x, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", quick(DISTINCT, *OTHER_HEADS))
+@pytest.mark.parametrize("name", quick(DISTINCT, "qmix"))  # and MAPPO in test_mappo_update.py
 def test_training_on_two_devices_equals_training_on_one(name: str) -> None:
     """One update of one learner: all environments on one device, and half of them on each of two."""
     prog, traj = played(name, "discrete")
@@ -193,7 +187,7 @@ def test_training_on_two_devices_equals_training_on_one(name: str) -> None:
     assert_trees_close(two, one, 5e-4, 5e-5)
 
 
-@pytest.mark.parametrize("name", quick(WITH_BLOCKS, "mapg", "qmix"))
+@pytest.mark.parametrize("name", quick(WITH_BLOCKS, "qmix"))  # and MAPPO in test_mappo_update.py
 def test_the_size_of_blocks_does_not_change_the_update(name: str) -> None:
     prog, traj = played(name, "discrete")
     config = replace(config_of(name, "discrete"), block=12)

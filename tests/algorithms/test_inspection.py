@@ -19,7 +19,7 @@ from support.trajectories import E, N, T, compiled, make_spec, make_trajectory, 
 
 CASES = [(name, kind) for name in algorithms.NAMES for kind in SPECS if kind == "discrete" or name not in WITHOUT_BOX]
 QUICK = [("mappo", "discrete"), ("mappo", "box"), ("mat", "discrete"), ("qmix", "discrete"), ("maddpg", "discrete")]
-every_case = pytest.mark.parametrize(("name", "kind"), quick(CASES, *QUICK, ("coma", "discrete"), ("lica", "discrete")))
+every_case = pytest.mark.parametrize(("name", "kind"), quick(CASES, *QUICK, ("coma", "discrete")))
 
 
 def told(

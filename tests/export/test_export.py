@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ ARMS = toys.spec_of("toys/arms", (4, 3), Box(2, -2.0, 1.0), 1)
 STEPS = 5
 
 
+@cache
 def policies(algorithm: str, spec: EnvSpec, wrapping: Wrapping | None = None, **flags: Any) -> Policies:
     """An untrained team whose parameters are far from zero, so that its actions differ."""
     module = get(algorithm)
@@ -204,7 +206,7 @@ def test_inputs_are_those_that_the_policy_reads(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    team = policies("mat", UNITS, **SMALL)
+    team = policies("mat", registry.make("mpe/simple_speaker_listener").spec, **SMALL)
     with pytest.raises(InputError, match=r"must end in \.onnx; the description is written beside it as \.json"):
         team.export(tmp_path / "policy.pt")
     with pytest.raises(InputError, match="No agent of this team acts alone"):

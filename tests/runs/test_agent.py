@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,25 +25,13 @@ from shoal.runs.api import trainer_of
 from shoal.storage.folders import acts_greedily
 from shoal.training import ending
 from shoal.training.trainer import Continued
+from support.trained import SMALL
 from support.trained import one_program as shared_programs
 
-FLAGS: dict[str, Any] = {
-    "num_envs": 4,
-    "rollout_length": 6,
-    "hidden": (4,),
-    "orthogonal": False,
-    "recurrent": 3,
-    "chunk_length": 3,
-    "epochs": 1,
-    "minibatches": 1,
-    "lr_final": 0.1,
-    "learning_rate": 0.05,
-    "seeds": 2,
-    "steps": 120,
-    "tensorboard": False,
-    "progress": False,
-}
-"""Five updates of 24 steps, over which the learning rate falls."""
+FLAGS: dict[str, Any] = SMALL | {"steps": 120}
+"""Five updates of 24 steps."""
+FALLING: dict[str, Any] = FLAGS | {"schedule_steps": None, "recurrent": 3, "chunk_length": 3, "lr_final": 0.1}
+"""The learning rate falls over these updates."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,8 +49,20 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> library.Run:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    """In parts of one, two and two updates, evaluated and acting in between."""
-    with library.agent("mappo", toys.busy, folder=tmp_path_factory.mktemp("parts") / "run", **FLAGS) as agent:
+    with in_parts(tmp_path_factory.mktemp("parts") / "run", FLAGS) as agent:
+        yield agent
+
+
+@pytest.fixture(scope="module")
+def falling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    with in_parts(tmp_path_factory.mktemp("falling") / "run", FALLING) as agent:
+        yield agent
+
+
+@contextmanager
+def in_parts(folder: Path, flags: dict[str, Any]) -> Iterator[Agent]:
+    """Trained in parts of one, two and two updates, evaluated and acting in between."""
+    with library.agent("mappo", toys.busy, folder=folder, **flags) as agent:
         assert agent.steps == 0
         before = agent.evaluate(4)
         assert agent.steps == 0 and agent._parts._trainer is not None and agent._parts._trainer._advance is None
@@ -90,6 +91,11 @@ def test_parts_give_the_bits_of_the_whole(whole: library.Run, trained: Agent) ->
     assert "120 steps" in repr(trained)
 
 
+def test_parts_with_schedules_give_the_bits_of_the_whole(falling: Agent, tmp_path: Path) -> None:
+    whole = library.train("mappo", toys.busy, folder=tmp_path / "run", eval_episodes=0, **FALLING)
+    assert all((x == y).all() for x, y in zip(arrays(whole), arrays(falling.run), strict=True))
+
+
 def test_it_evaluates_and_acts_as_the_run(whole: library.Run, trained: Agent) -> None:
     assert (trained.evaluate(4).returns == whole.evaluate(4).returns).all()
     assert (trained.evaluate(4, greedy=False, seed=3).returns == whole.evaluate(4, greedy=False, seed=3).returns).all()
@@ -110,22 +116,22 @@ def test_pictures_for_notebooks(trained: Agent) -> None:
         assert "base64," in (picture._repr_html_() or "") and Path(picture).stat().st_size
 
 
-def test_a_copied_folder_continues_elsewhere(trained: Agent, whole: library.Run, tmp_path: Path) -> None:
+def test_a_copied_folder_continues_elsewhere(falling: Agent, tmp_path: Path) -> None:
     """Also after the declared steps, with the last values of schedules: the agent itself goes the same way."""
-    trained.evaluate(2)
-    trained._greedy = False  # as if sampled actions had been better
-    assert trained._evaluated is not None
-    trained._evaluated = (trained._evaluated[0], trained._evaluated[1]._replace(greedy=False), 2)
-    copy = trained.save(tmp_path / "copy")
+    falling.evaluate(2)
+    falling._greedy = False  # as if sampled actions had been better
+    assert falling._evaluated is not None
+    falling._evaluated = (falling._evaluated[0], falling._evaluated[1]._replace(greedy=False), 2)
+    copy = falling.save(tmp_path / "copy")
     assert acts_greedily(copy) is False
     with pytest.raises(InputError, match="already contains a run"):
-        trained.save(copy)
+        falling.save(copy)
     other = library.agent(folder=copy, environment=toys.busy, progress=False)
     other.train(24)
     other.close()
-    assert other.steps == 144 and trained.steps == 120
-    trained.train(24)
-    assert all((x == y).all() for x, y in zip(arrays(other.run), arrays(trained.run), strict=True))
+    assert other.steps == 144 and falling.steps == 120
+    falling.train(24)
+    assert all((x == y).all() for x, y in zip(arrays(other.run), arrays(falling.run), strict=True))
     resumed = library.resume(copy, environment=toys.busy, steps=168, progress=False)
     assert resumed.last_step == 168
     other.train(24)  # from where somebody else has left it
@@ -178,7 +184,7 @@ def test_an_agent_continues_from_its_checkpoint_after_an_exception(
 def test_training_beyond_a_learning_rate_of_zero_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Within the schedule it does not, also where both parts are rounded up; beyond it no parameter changes."""
     folder = tmp_path / "run"
-    library.agent("mappo", toys.busy, folder=folder, **FLAGS | {"lr_final": 0.0, "steps": 50}).train(25)
+    library.agent("mappo", toys.busy, folder=folder, **FALLING | {"lr_final": 0.0, "steps": 50}).train(25)
     with library.agent(environment=toys.busy, folder=folder, progress=False) as agent:
         agent.train(25)  # two updates each, and three in the schedule
         assert agent.steps == 96
@@ -204,7 +210,7 @@ def test_only_steps_that_were_asked_for_count_for_that_warning(
         trainer.at = ending.standing(kept["update"], kept)
 
     monkeypatch.setattr(Continued, "run", run)
-    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS | {"lr_final": 0.0, "steps": 75})
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FALLING | {"lr_final": 0.0, "steps": 75})
     agent.train(25).train(25)  # two updates each, and four in the schedule
     assert kept["beyond"] == 46
     monkeypatch.setattr(Continued, "restore", restored)
@@ -230,7 +236,7 @@ def test_an_opened_agent_may_evaluate_before_it_trains(trained: Agent, tmp_path:
 
 
 def test_a_host_environment_keeps_its_workers(tmp_path: Path) -> None:
-    flags = FLAGS | {"recurrent": None, "num_workers": 0, "seeds": 1, "devices": 1}
+    flags = FLAGS | {"num_workers": 0, "seeds": 1}
     with library.agent("ippo", counters.hosted(), folder=tmp_path / "run", **flags) as agent:
         agent.train(24)
         trainer = agent._parts._trainer

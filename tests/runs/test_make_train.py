@@ -12,18 +12,14 @@ import shoal
 from shoal.errors import InputError
 from shoal.runs.make_train import Train
 from shoal.storage import log
+from support.trained import SMALL, one_program
 
 UPDATES = 4
-FLAGS: Any = {
-    "num_envs": 4,
-    "rollout_length": 6,
-    "steps": UPDATES * 24,
-    "hidden": (4,),
-    "orthogonal": False,
-    "learning_rate": 0.01,
-}
+OF_BOTH = ("num_envs", "rollout_length", "hidden", "orthogonal", "learning_rate", "schedule_steps")
+FLAGS: Any = {name: SMALL[name] for name in OF_BOTH} | {"steps": UPDATES * 24}
 MORE: Any = {
-    "mappo": {"epochs": 1, "minibatches": 2},
+    "mappo": {"epochs": 1, "minibatches": 1},
+    "mappo, minibatches": {"epochs": 2, "minibatches": 2},
     "vdn": {"buffer_size": 96, "batch_size": 4, "learning_starts": 40},
 }
 LOSS = {"mappo": "value_loss", "vdn": "td_loss"}
@@ -31,7 +27,7 @@ KEYS = jax.vmap(jax.random.key)(jnp.arange(2))
 
 
 def functions(name: str) -> Train:
-    return shoal.make_train(name, "toys:busy", **FLAGS, **MORE[name])
+    return shoal.make_train(name.partition(",")[0], "toys:busy", **FLAGS, **MORE[name])
 
 
 def trained(train: Train, *init: Any) -> tuple[Any, Any]:
@@ -59,12 +55,14 @@ def both() -> tuple[Any, Any]:
 
 
 def assert_as_train(name: str, both: tuple[Any, Any], folder: Path) -> None:
+    algorithm = name.partition(",")[0]
     flags: Any = {"seeds": 2, "devices": 1, "eval_episodes": 0, "rows": UPDATES, "tensorboard": False}
-    run = shoal.train(name, "toys:busy", folder=folder, progress=False, **FLAGS, **MORE[name], **flags)
+    with one_program():
+        run = shoal.train(algorithm, "toys:busy", folder=folder, progress=False, **FLAGS, **MORE[name], **flags)
     state, (metrics, _) = both
     assert_close(run._learner().policy, state.learner.policy)
-    logged = [row[LOSS[name]] for row in log.read_log(folder)]
-    np.testing.assert_allclose(metrics[LOSS[name]].T, logged, rtol=1e-3, atol=1e-6)
+    logged = [row[LOSS[algorithm]] for row in log.read_log(folder)]
+    np.testing.assert_allclose(metrics[LOSS[algorithm]].T, logged, rtol=1e-3, atol=1e-6)
 
 
 def test_two_keys_under_vmap_are_two_seeds_of_train(both: tuple[Any, Any], tmp_path: Path) -> None:
@@ -73,8 +71,9 @@ def test_two_keys_under_vmap_are_two_seeds_of_train(both: tuple[Any, Any], tmp_p
 
 
 @pytest.mark.slow
-def test_two_keys_under_vmap_are_two_seeds_of_train_off_policy(tmp_path: Path) -> None:
-    assert_as_train("vdn", of_both("vdn"), tmp_path / "run")
+@pytest.mark.parametrize("name", ["vdn", "mappo, minibatches"])
+def test_two_keys_under_vmap_are_two_seeds_of_train_with_samples(name: str, tmp_path: Path) -> None:
+    assert_as_train(name, of_both(name), tmp_path / "run")
 
 
 @pytest.mark.slow

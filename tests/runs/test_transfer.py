@@ -17,6 +17,7 @@ from shoal.sides.past_selves import against_past
 from shoal.sides.reward_normalisation import normalise_rewards
 from shoal.spec import EnvSpec
 from shoal.types import Discrete, Learner, Scale
+from support.selection import quick
 
 SPEC = EnvSpec(
     name="toy",
@@ -29,6 +30,8 @@ SPEC = EnvSpec(
     horizon=6,
     shared_reward=True,
 )
+QUICK = ("coma", "hasac", "maddpg", "mappo", "qmix")
+"""With and without target networks, of critics, of actors too, and of a mixing net."""
 PAIR = replace(SPEC, agents=("a", "b"), obs_dims=(4, 4), action_dims=(2, 2), roles=(0, 1))
 
 
@@ -65,7 +68,7 @@ def moved(there: Learner, here: Learner) -> tuple[dict[str, np.ndarray], dict[st
     return values, found, transfer, after
 
 
-@pytest.mark.parametrize("name", [*algorithms.NAMES, "maddpg+iddpg", "mappo+qmix"])
+@pytest.mark.parametrize("name", quick([*algorithms.NAMES, "maddpg+iddpg", "mappo+qmix"], *QUICK, "mat", "mappo+qmix"))
 def test_the_same_learner_is_taken_whole(name: str) -> None:
     flags = {"maddpg": {"policies": "inferred", "reward_norm": "scale"}, "mapg": {"value_norm": "running"}}
     like = shapes(name, normalise_inputs=True, **flags.get(name, {}))
@@ -80,7 +83,7 @@ def test_the_same_learner_is_taken_whole(name: str) -> None:
     assert len(scales) == sum(name.endswith("/mean") for name in transfer.taken) > 0
 
 
-@pytest.mark.parametrize("name", [*algorithms.NAMES, "maddpg+iddpg"])
+@pytest.mark.parametrize("name", quick([*algorithms.NAMES, "maddpg+iddpg"], *QUICK))
 def test_target_networks_follow_what_they_are_copies_of_at_the_start(name: str) -> None:
     flags = {"policies": "inferred"} if name == "maddpg" else {}
     config = override(algorithms.get(name).Config(), {"hidden": (3,), "orthogonal": False, "minibatches": 1} | flags)
