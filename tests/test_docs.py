@@ -11,6 +11,7 @@ import pytest
 
 import shoal
 from shoal import algorithms
+from shoal.environments.names import check_name
 from shoal.export import files as export
 from shoal.export import onnx
 from shoal.networks.body import build_body
@@ -21,6 +22,7 @@ from shoal.studies.tuning import record as tuning
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+IN_COMMAND = re.compile(r"shoal (?:train [a-z]\S*|check) ([a-z]+/[\w.-]+)")
 NAMES = ("own_environment:meeting", "own_parallel:Meeting", "own_gymnasium:Cart", "own_game:Auction")
 
 
@@ -110,6 +112,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         if anchor and target.suffix == ".md":
             lines = target.read_text(encoding="utf-8").splitlines()
             assert anchor in {heading(line) for line in lines if line.startswith("#")}, link
+
+
+def test_the_environments_in_commands_exist() -> None:
+    found = {name for page in PAGES for name in IN_COMMAND.findall(page.read_text(encoding="utf-8"))}
+    assert len(found) > 30
+    for name in found - {"mpe/simple_sprad"}:  # whose message is measured
+        check_name(name)
 
 
 @pytest.mark.slow

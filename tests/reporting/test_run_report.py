@@ -285,6 +285,17 @@ def test_the_command_trains_the_same_run(tmp_path: Path, monkeypatch: pytest.Mon
     assert config == opened.config
 
 
+def test_the_command_of_an_own_environment_has_its_options_without_importing_it(tmp_path: Path) -> None:
+    def command(**env: Any) -> str:
+        folder = run(tmp_path / f"{len(list(tmp_path.iterdir()))}", SCORES, environment="absent:Meeting", env=env)
+        return facts.train_command(open_run(folder))
+
+    start = "shoal train mappo absent:Meeting --env.num-scouts 3 --env.field 'of corn' --env.slope=-0.5 --"
+    assert command(num_scouts=3, field="of corn", slope=-0.5).startswith(start)
+    for unsure in ({"mirror": True}, {"name": "3"}, {"sizes": [1, 2]}, {"none": None}):
+        assert command(**unsure).startswith("shoal.train('mappo', 'absent:Meeting', env=")
+
+
 def test_a_command_that_cannot_be_written_is_a_call(tmp_path: Path) -> None:
     folder = run(tmp_path / "one", SCORES, environment="some:thing; rm -rf", env={"text": "$HOME"}, hidden=())
     text = facts.train_command(open_run(folder))

@@ -34,6 +34,7 @@ class Parsed(HTMLParser):
         """Rows of cells by caption."""
         self._inside: list[str] = []
         self._caption = ""
+        self._in_code = False
         data = page.read_bytes() if isinstance(page, Path) else page
         self.size = len(data)
         self.feed(data.decode("utf-8"))
@@ -43,6 +44,8 @@ class Parsed(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in ("meta", "br"):
             self._inside.append(tag)
+        if tag == "code":
+            self._in_code = False
         if tag == "caption":
             self._caption = ""
         elif tag == "tr":
@@ -62,7 +65,11 @@ class Parsed(HTMLParser):
             else:
                 self.scripts.append(data)
         elif inside != "style":
-            self.texts.append(data)
+            if "code" in self._inside and self._in_code:  # a command is one text
+                self.texts[-1] += data
+            else:
+                self.texts.append(data)
+            self._in_code = "code" in self._inside
             if "caption" in self._inside:
                 self._caption += data
             elif "table" in self._inside and {"td", "th"} & set(self._inside):

@@ -89,15 +89,13 @@ class Config(PpoConfig):
     2021); the value clip is then relative to the values at the start of each epoch."""
     baseline: Literal["value", "counterfactual", "optimal"] = "value"
     """``value``: the advantage is GAE's. Otherwise it is X̂ = Q̂ − b with COMA's baseline or the optimal one, from a Q
-    that is trained in addition to V, on the same targets (Kuba et al. 2021, section 4.3): ``q_baseline.py``, which
-    ``shoal.algorithms.get`` puts in."""
+    that is trained in addition to V, on the same targets (Kuba et al. 2021, section 4.3; ``q_baseline.py``)."""
     draws: Draws = 16
     """K: own actions drawn per timestep for those baselines, if actions are continuous."""
     dead_value: DeadValue = "team"
     """V of a dead agent: ``team``, the mean of the living agents' V (0 if each agent has its own reward); ``masked``,
     the critic's output for an input of zeros and the agent's id, the death mask of Yu et al. 2022; or ``unmasked``, its
-    output for the agent's unchanged input. The last two train V at dead agents too: ``dead_values.py``, which
-    ``shoal.algorithms.get`` puts in."""
+    output for the agent's unchanged input. The last two train V at dead agents too (``dead_values.py``)."""
 
 
 def policy_loss(

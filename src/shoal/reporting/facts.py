@@ -17,6 +17,7 @@ from shoal import algorithms
 from shoal.config.resolve import merged
 from shoal.environments.names import commands_with, path_words
 from shoal.errors import InputError
+from shoal.options.convert import Anything
 from shoal.options.flags import flags_of
 from shoal.plots.texts import number_text
 from shoal.presets import sizes_for
@@ -268,18 +269,26 @@ def train_command(run: Run) -> str:
 
 
 def _first_words(run: Run) -> list[str] | None:
-    """The words of the command up to the environment's options; None if they cannot be written, or if writing them
-    would import an untrusted module."""
+    """The words of the command up to the environment's options; None if they cannot be written without importing an
+    untrusted module."""
     names = ["shoal", "train", run.algorithm, run.environment]
     if not run.by_name or any(name.startswith("-") for name in names):
         return None
     if not run.env_options:
         return names
     if permission.beyond(run.environment, run.env_options):
-        return None
+        options = [_plain_words(name, value) for name, value in run.env_options.items()]
+        return None if None in options else [*names, *(word for words in options for word in words or ())]
     command, _ = commands_with(run.environment, run.env_options)
     found = shlex.split(command) if command.startswith("shoal train mappo ") else None
     return None if found is None else [*names[:3], *found[3:]]
+
+
+def _plain_words(name: str, value: Any) -> list[str] | None:
+    """An option of an environment as words, if they are the same whatever its type is in a module that is not read."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    text = isinstance(value, str) and Anything.read(value) == value
+    return _flag_words(f"env.{name}", value) if name.isidentifier() and (number or text) else None
 
 
 def _flag_words(name: str, value: Any) -> list[str] | None:

@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 
 from shoal.errors import InputError
 
+LONG = 20
+"""Characters of a text beyond which its column is not made as narrow as its longest word, on a phone."""
 _VOID = {"meta", "br"}
+_FLAG = re.compile(r"((?<= )--[a-z0-9.-]{1,30}(?= |$))")
 _NUMBER = re.compile(r"[−+-]?[\d,]*\.?\d")
 _IN_SCRIPT = {ord(x): f"\\u{ord(x):04x}" for x in "<>&\u2028\u2029"}
 
@@ -76,6 +79,16 @@ def pairs(items: Mapping[str, Part], **attributes: str) -> Html:
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in items.items()), **attributes)
 
 
+def commands(lines: Mapping[str, str]) -> Html:
+    """A list of commands by what they do. A narrow screen does not break a flag after its hyphens."""
+
+    def line(command: str) -> Html:
+        pieces = _FLAG.split(command)
+        return tag("code", *(tag("span", piece) if i % 2 else piece for i, piece in enumerate(pieces)))
+
+    return pairs({what: line(command) for what, command in lines.items()}, class_="commands")
+
+
 def html_table(
     rows: Sequence[Mapping[str, Any]],
     caption: str,
@@ -95,8 +108,10 @@ def html_table(
     columns = list(dict.fromkeys(name for row in rows for name in row))
     numeric = {name for name in columns if all(_is_number(row.get(name, "")) for row in rows)}
 
+    long = {name for name in columns if any(len(str(row.get(name, ""))) > LONG for row in rows)} - numeric
+
     def kind(name: str) -> str | None:
-        return "number" if name in numeric else None
+        return "number" if name in numeric else "long" if name in long else None
 
     head = tag("tr", *(tag("th", heads.get(name, name), scope="col", class_=kind(name)) for name in columns))
     lines = []

@@ -13,7 +13,7 @@ from shoal.plots.curves import series_of
 from shoal.plots.texts import duration_text, estimate_texts, number_text, number_texts
 from shoal.reporting.charts import Drawn, chart_element, lines_data, points_for, thinned
 from shoal.reporting.facts import Facts, Scores, changed_rows, every_row, json_number, other_commands, train_command
-from shoal.reporting.page import Html, Page, Section, bullets, html_table, joined_html, pairs, player, tag
+from shoal.reporting.page import Html, Page, Section, bullets, commands, html_table, joined_html, pairs, player, tag
 from shoal.statistics.intervals import Estimate, interval_text, scaled
 
 # Curves: which metrics of the log are charts, and what each chart holds.
@@ -308,7 +308,7 @@ def _again(runs: Labelled) -> Html:
         lines = {} if facts.run is None else {"Train it again": train_command(facts.run)}
         lines |= other_commands(facts)
         parts.append(tag("h3", label) if len(runs) > 1 else None)
-        parts.append(pairs({what: tag("code", command) for what, command in lines.items()}, class_="commands"))
+        parts.append(commands(lines))
     said = "The same commit, versions and type of device give the same numbers."
     return joined_html(*parts, tag("p", said, class_="note"))
 

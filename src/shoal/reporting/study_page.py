@@ -8,7 +8,19 @@ from typing import Any
 from shoal.environments.names import path_words
 from shoal.plots.charts import Lines
 from shoal.reporting.charts import Drawn, chart_element, estimates_table, lines_data
-from shoal.reporting.page import Html, Page, Section, bullets, html_table, joined_html, pairs, player, tag, with_code
+from shoal.reporting.page import (
+    Html,
+    Page,
+    Section,
+    bullets,
+    commands,
+    html_table,
+    joined_html,
+    pairs,
+    player,
+    tag,
+    with_code,
+)
 from shoal.studies import contents as study_contents
 from shoal.studies.charts import Chart, charts_of
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Contents, contents_of, count_text
@@ -133,6 +145,5 @@ def _again(study: StudyFile, records: Path | None) -> Html:
         "Write the Markdown page": f"shoal results {named}",
         "Write this page": f"shoal report {named}",
     }
-    commands = pairs({what: tag("code", command) for what, command in lines.items()}, class_="commands")
     said = "Tables and charts are made only from the study's file and its records."
-    return joined_html(commands, tag("p", said, class_="note"))
+    return joined_html(commands(lines), tag("p", said, class_="note"))
