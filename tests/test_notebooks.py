@@ -33,7 +33,8 @@ def test_a_notebook_is_valid_and_kept_without_outputs(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_only_the_first_cell_installs_and_only_where_shoal_is_missing(path: Path) -> None:
     first, *others = ["".join(cell["source"]) for cell in cells(path, "code")]
-    assert first.endswith('if importlib.util.find_spec("shoal") is None:\n    %pip install --quiet shoal-marl')
+    assert 'found = [*Path().glob("shoal_marl-*.whl"), "shoal-marl"]\n' in first
+    assert first.endswith('if importlib.util.find_spec("shoal") is None:\n    %pip install --quiet {found[0]}')
     assert not any("pip" in text for text in others)
 
 
