@@ -217,7 +217,7 @@ def test_the_progress_line_has_step_rate_and_return(capsys: pytest.CaptureFixtur
     progress.update(2_000_000, None, 1e5)  # no episode ended: the last known return stands
     progress.close()
     assert capsys.readouterr().err.splitlines() == [
-        "500k/2M steps × 2 seeds · 100k steps/s · return – · 0:30 left",
+        "500k/2M steps × 2 seeds · 100k steps/s · 0:30 left",
         "1M/2M steps × 2 seeds · 100k steps/s · return -12.35 · 0:20 left",
         "2M/2M steps × 2 seeds · 100k steps/s · return -12.35 · 0:00 left",
     ]

@@ -56,13 +56,13 @@ class Progress:
         if not self.shown or (not self.terminal and now - self.printed < self.quiet and left > 0):
             return
         self.printed = now
-        score_text = "–" if self.score is None else f"{self.score:.2f}"
+        score_text = "" if self.score is None else f" · return {self.score:.2f}"  # none before an episode has ended
         name = "won" if "won" in self.metrics else next(iter(self.metrics), "")
         metric = f" · {metric_text(name, self.metrics[name])}" if name else ""
         per_seed = f" × {self.seeds} seeds" if self.seeds > 1 else ""
         line = (
-            f"{readable(step)}/{readable(self.total)} steps{per_seed} · {readable(speed)} steps/s · "
-            f"return {score_text}{metric} · {clock(left)} left"
+            f"{readable(step)}/{readable(self.total)} steps{per_seed} · {readable(speed)} steps/s"
+            f"{score_text}{metric} · {clock(left)} left"
         )
         end = "" if self.terminal else "\n"
         notices.write_stderr(line + end, clear=self.terminal)
