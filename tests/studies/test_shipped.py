@@ -74,7 +74,7 @@ def test_no_search_and_no_default_uses_a_task_or_a_seed_that_a_table_reports(tmp
             searches += 1
             assert trials.seed in search and trials.seed + trials.seeds - 1 in search, path.stem
         if trials is not None or decides:
-            cells = plan(study, tmp_path, winner(study, records_folder(study, None)))
+            cells = plan(study, tmp_path)
             only = trials.environments if trials else None
             asked = {task_of(cell) for cell in cells if only is None or cell.environment in only}
             assert asked <= tuning, path.stem
