@@ -16,6 +16,7 @@ from shoal.system import shipped
 
 SHOAL = Path(sysconfig.get_path("scripts")) / "shoal"
 PACKAGE = Path(shoal.__file__).parent
+EXAMPLE = re.compile(r"\]\(((?:\.\./)+examples/[^)#]*)\)")
 SMALL = "--num-envs 4 --rollout-length 25 --minibatches 1 --epochs 1 --hidden 8 --eval-episodes 4 --no-progress"
 
 
@@ -36,6 +37,9 @@ def check_package() -> None:
     }
     missing = [name for name in sorted(named) if not (PACKAGE / "docs" / name).is_file()]
     assert len(named) > 20 and not missing, missing
+    pages = {page: page.read_text("utf-8") for page in (PACKAGE / "docs").rglob("*.md")}
+    linked = {(page.parent / link).resolve() for page in pages for link in EXAMPLE.findall(pages[page])}
+    assert len(linked) > 10 and all(path.exists() for path in linked), linked
 
 
 def check_run(folder: Path) -> None:

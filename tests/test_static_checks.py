@@ -92,7 +92,7 @@ def test_an_import_in_a_new_module_breaks_its_contract(tmp_path: Path) -> None:
     assert "not listed as layers:\n\n- shoal.novelty" in done.stdout
 
 
-def test_the_wheel_has_annotations_pages_studies_and_policies(tmp_path: Path) -> None:
+def test_the_wheel_has_annotations_pages_examples_studies_and_policies(tmp_path: Path) -> None:
     """The marker for type checkers, and what commands and messages look for (``shoal.system.shipped``)."""
     assert (files("shoal") / "py.typed").is_file()
     said = command("hatchling", "build", "-t", "wheel", "-d", tmp_path)
@@ -100,8 +100,9 @@ def test_the_wheel_has_annotations_pages_studies_and_policies(tmp_path: Path) ->
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
     assert {"shoal/py.typed", "shoal/__init__.py", "shoal/cli/command_line.py"} <= names
-    kept = {"docs": "shoal/docs", "studies": "shoal/studies/shipped", "zoo": "shoal/zoo"}
+    kept = {"docs": "shoal/docs", "examples": "shoal/examples", "studies": "shoal/studies/shipped", "zoo": "shoal/zoo"}
     sources = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "studies").glob("*.toml")]
+    sources += [*(ROOT / "examples").glob("*.py"), *(ROOT / "examples").glob("notebooks/*.ipynb")]
     sources += [path for path in (ROOT / "zoo").rglob("*") if path.is_file()]
     for folder, place in kept.items():
         expected = {
