@@ -15,6 +15,7 @@ from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.spec import Discrete
 from shoal.types import Environment
+from support.selection import quick
 
 
 def only(report: Report) -> Finding:
@@ -125,11 +126,18 @@ FOUND: dict[str, tuple[str, str, str]] = {
 
 ISOLATED = ("nan", "still", "chance", "roles", "raises", "raises at reset", "raises on closing", "unmakeable")
 """Faults that are looked for in a process of its own, as the command does; the others in this one, which is quicker."""
+QUICK = ("nan", "raises", "unmakeable")
 
 
-@pytest.mark.parametrize("fault", FOUND)
-def test_each_fault_is_found_and_named(fault: str) -> None:
-    report = check(faulty.make(fault), isolate=fault in ISOLATED)
+@pytest.mark.parametrize(
+    ("fault", "isolate"),
+    quick(
+        [*((fault, False) for fault in FOUND), *((fault, True) for fault in ISOLATED)],
+        *((fault, fault in QUICK) for fault in FOUND),
+    ),
+)
+def test_each_fault_is_found_and_named(fault: str, isolate: bool) -> None:
+    report = check(faulty.make(fault), isolate=isolate)
     finding = only(report)
     level, subject, words = FOUND[fault]
     assert (finding.level, finding.subject) == (level, subject), finding
@@ -137,7 +145,7 @@ def test_each_fault_is_found_and_named(fault: str) -> None:
     assert report.ok == (level != "error")
     assert report.verdict.startswith("READY" if report.ok else "NOT READY")
     played = dict(report.facts).get("played")
-    assert played is None or ("in this process" in played) == (fault not in ISOLATED)
+    assert played is None or ("in this process" in played) == (not isolate)
     if fault == "raises":  # the traceback is the environment's own
         assert 'raise ValueError("a wheel fell off")' in finding.detail and "faulty.py" in finding.detail
         assert "shoal/checking" not in finding.detail

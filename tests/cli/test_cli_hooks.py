@@ -1,5 +1,6 @@
 """Callbacks and loggers as flags of the command line."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,20 +14,21 @@ from shoal.security import user_modules
 from support import trained
 
 Shoal = Callable[..., tuple[int, str, str]]
-SIZES = {"steps": 512, "num-envs": 4, "rollout-length": 32, "rows": 4, "eval-episodes": 2}
-SMALL = ["matrix/climbing", "--no-tensorboard", *(f"--{name}={value}" for name, value in SIZES.items())]
+SIZES = trained.SMALL | {"steps": 96, "rows": 4, "eval_episodes": 3, "hidden": 4}
+WORDS = (f"--no-{name}" if x is False else f"--{name}={x}" for name, x in SIZES.items() if name != "curve_episodes")
+SMALL = ["toys:busy", *WORDS]
 MODULE = """
 import shoal
 
 class StopAt(shoal.Callback):
     def on_metrics(self, context, metrics):
         print("row", metrics["step"])
-        if context.step == 256:
+        if context.step == 48:
             context.stop("half is enough")
 
 class Broken(shoal.Callback):
     def on_metrics(self, context, metrics):
-        if context.step == 256:
+        if context.step == 48:
             raise ValueError("no network")
 
 class Needy(shoal.Callback):
@@ -59,25 +61,25 @@ def test_a_callback_stops_a_run_and_resuming_says_so(here: Path, shoal: Shoal) -
     names = "watching_mine:StopAt", "watching_mine:told"
     code, out, err = shoal("train", "mappo", *SMALL, "--folder", "run", "--callback", *names)
     assert code == 0, err
-    assert out.startswith("row 128\ntold 128\nrow 256\ntold 256\n")
+    assert out.startswith("row 24\ntold 24\nrow 48\ntold 48\n")
     again = "train --resume run --callback watching_mine:StopAt watching_mine:told --continue-stopped\n"
-    assert "ended         at step 256 of 512: half is enough\n" in out and again in out
+    assert re.search(r"\nended +at step 48 of 96: half is enough\n", out) and again in out
     code, out, err = shoal("train", "--resume", "run")
     assert (
         code == 0
         and "half is enough; continue_stopped (--continue-stopped) would continue it." in err
-        and "row 1" not in out
+        and "row 24" not in out
     )
     code, out, err = shoal("train", "--resume", "run", "--continue-stopped", "--callback", names[1])
-    assert code == 0 and out.startswith("told 384\ntold 512\n") and "ended" not in out, err
+    assert code == 0 and out.startswith("told 72\ntold 96\n") and "ended" not in out, err
 
 
 def test_a_broken_callback_is_shown_with_the_command_that_continues(here: Path, shoal: Shoal) -> None:
     code, _, err = shoal("train", "mappo", *SMALL, "--folder", "run", "--callback", "watching_mine:Broken")
     assert code == 1
-    assert "shoal: The callback Broken raised ValueError: no network, in on_metrics at step 256.\n" in err
+    assert "shoal: The callback Broken raised ValueError: no network, in on_metrics at step 48.\n" in err
     assert "train --resume run --callback watching_mine:Broken\n" in err and "Traceback" in err
-    assert library.open_run("run").last_step == 256
+    assert library.open_run("run").last_step == 48
 
 
 @pytest.mark.parametrize(

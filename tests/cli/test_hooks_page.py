@@ -43,7 +43,8 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path) -> None:
         notify = hooks.Notify(f"http://127.0.0.1:{server.server_port}")
         flags: dict[str, Any] = trained.SMALL | {"steps": 24 * 24, "eval_episodes": 3}
         callbacks = [hooks.StopAtScore(-1000.0, rows=2), hooks.FixedEntropy(), notify]
-        run = shoal.train("mappo", "toys:busy", folder=tmp_path / "spread", callbacks=callbacks, **flags)
+        with trained.one_program():
+            run = shoal.train("mappo", "toys:busy", folder=tmp_path / "spread", callbacks=callbacks, **flags)
         server.shutdown()
         thread.join()
     rows = log.read_log(run.folder)

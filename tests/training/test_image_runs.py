@@ -24,12 +24,16 @@ from shoal.sides.sides import narrowed
 from shoal.training import feed
 from shoal.training.episodes import record_episodes
 from shoal.types import Scale
+from support.trained import untrained
 
 SMALL: dict[str, Any] = {
     "hidden": (8,),
     "num_envs": 2,
     "rollout_length": 8,
+    "channels": (4,),
+    "orthogonal": False,
     "epochs": 1,
+    "minibatches": 1,
     "eval_episodes": 0,
     "tensorboard": False,
     "progress": False,
@@ -40,25 +44,30 @@ def policy(run: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(run.policies()._learner.policy)]
 
 
+WRAPPED: dict[str, Any] = {"resize": (4, 4), "frame_stack": 2, "last_action": True}
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Four updates in wrapped images beside numbers."""
-    folder = tmp_path_factory.mktemp("run") / "run"
-    wrapped = {"resize": (4, 4), "frame_stack": 2, "last_action": True}
-    return shoal.train("mappo", "images:device", folder=folder, steps=64, **wrapped, **SMALL)
+def noise(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run in wrapped images beside numbers, with noise for what it has learned."""
+    with untrained():
+        return shoal.train(
+            "mappo", "images:device", folder=tmp_path_factory.mktemp("run"), steps=64, **WRAPPED, **SMALL
+        )
 
 
-def test_a_run_resumes_bit_for_bit(trained: Any, tmp_path: Path) -> None:
-    wrapped = {"resize": (4, 4), "frame_stack": 2, "last_action": True}
-    shoal.train("mappo", "images:device", folder=tmp_path / "run", steps=32, **wrapped, **SMALL)
+def test_a_run_resumes_bit_for_bit(tmp_path: Path) -> None:
+    """Four updates, or two and two."""
+    whole = shoal.train("mappo", "images:device", folder=tmp_path / "whole", steps=64, **WRAPPED, **SMALL)
+    shoal.train("mappo", "images:device", folder=tmp_path / "run", steps=32, **WRAPPED, **SMALL)
     resumed = shoal.resume(tmp_path / "run", steps=64, progress=False)
-    for one, two in zip(policy(resumed), policy(trained), strict=True):
+    for one, two in zip(policy(resumed), policy(whole), strict=True):
         np.testing.assert_array_equal(one, two)
 
 
-def test_deployed_policies_take_raw_images(trained: Any) -> None:
+def test_deployed_policies_take_raw_images(noise: Any) -> None:
     """Arrays by name, sequences of them, and rows of bytes give the same actions as the run's environment."""
-    run, raw = trained, images.device()
+    run, raw = noise, images.device()
     policies = run.policies()
     assert policies.spec == replace(raw.spec, novel=None)
     algorithm = policies._algorithm
@@ -134,7 +143,7 @@ def test_buffers_hold_bytes() -> None:
 
 def test_off_policy_runs_read_bytes(tmp_path: Path) -> None:
     """The buffer of a run is of bytes, and takes the memory that they take."""
-    flags = {k: v for k, v in SMALL.items() if k != "epochs"}
+    flags = {k: v for k, v in SMALL.items() if k not in ("epochs", "minibatches")}
     flags |= {"buffer_size": 64, "learning_starts": 16, "batch_size": 4, "steps": 32, "eval_episodes": 1}
     with pytest.raises(InputError, match=r"glimpse has no global state.*use mixer_input 'concat'"):
         shoal.train("qmix", images.device(), folder=tmp_path / "refused", **flags)
@@ -142,8 +151,8 @@ def test_off_policy_runs_read_bytes(tmp_path: Path) -> None:
     assert all(np.isfinite(leaf).all() for leaf in policy(run))
 
 
-def test_recorded_decisions_leave_out_images(trained: Any) -> None:
-    policies = trained.policies()
+def test_recorded_decisions_leave_out_images(noise: Any) -> None:
+    policies = noise.policies()
     env = wrap(images.device(), Wrapping(resize=(4, 4), frame_stack=2, last_action=True))
     [episode] = record_episodes(env, policies._algorithm, policies._learner, jax.random.key(0), 1, decisions=True)
     assert episode.decisions is not None and "obs" not in episode.decisions and "legal" in episode.decisions

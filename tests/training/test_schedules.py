@@ -15,6 +15,7 @@ from shoal.runs import api, build
 from shoal.training import feed
 from shoal.training.settings import Settings
 from shoal.types import Replay, Scale, Step, Trajectory
+from support.selection import quick
 
 E, T, UPDATES = 4, 6, 10  # 240 steps
 SETTINGS = Settings(steps=240.0, num_envs=E, rollout_length=T, devices=1, tensorboard=False, eval_episodes=0)
@@ -45,7 +46,7 @@ def trainer_of(name: str, folder: Path, settings: Settings = SETTINGS) -> Any:
     return api.trainer_of(api.Run(folder, name, "toys:busy", {}, settings, config, toys.busy()), False)
 
 
-@pytest.mark.parametrize("name", [*OFF_POLICY, "mappo+iql", "mappo"])
+@pytest.mark.parametrize("name", quick([*OFF_POLICY, "mappo+iql", "mappo"], "qmix", "mappo+iql", "mappo"))
 def test_an_algorithm_is_made_for_the_updates_that_are_made(name: str, tmp_path: Path, scales: list[Scale]) -> None:
     trainer_of(name, tmp_path)
     assert scales[-1] == Scale(E, T, UPDATES if name == "mappo" else LEARNING)

@@ -14,6 +14,7 @@ from shoal.environments import registry
 from shoal.runs.api import trainer_of
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import episodes
+from support import trained
 from support.selection import quick
 
 SMALL: dict[str, Any] = {
@@ -50,9 +51,11 @@ def test_every_algorithm_trains_in_it(name: str, tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    shoal.train("mappo", "skirmish/3m", folder=folder, steps=4 * 24, **RECURRENT)
+def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with noise for what it has learned."""
+    folder = tmp_path_factory.mktemp("noise")
+    with trained.untrained():
+        shoal.train("mappo", "skirmish/3m", folder=folder, steps=4 * 24, **RECURRENT)
     return folder
 
 
@@ -71,7 +74,9 @@ RECURRENT: dict[str, Any] = SMALL | {
 }
 
 
-def test_a_run_on_two_devices_resumes_exactly(whole: Path, tmp_path: Path):
+def test_a_run_on_two_devices_resumes_exactly(tmp_path: Path):
+    whole = tmp_path / "whole"
+    shoal.train("mappo", "skirmish/3m", folder=whole, steps=4 * 24, **RECURRENT)
     run = shoal.train("mappo", "skirmish/3m", folder=tmp_path / "run", steps=2 * 24, **RECURRENT)
     shoal.resume(run.folder, steps=4 * 24, progress=False)
     ends = []
@@ -86,9 +91,9 @@ def test_a_run_on_two_devices_resumes_exactly(whole: Path, tmp_path: Path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_team_is_deployed_from_its_folder(whole: Path):
+def test_a_team_is_deployed_from_its_folder(noise: Path):
     """It plays legal actions from observations alone, those of its recurrent policy in an evaluation."""
-    team = shoal.load(whole)
+    team = shoal.load(noise)
     env = registry.make("skirmish/3m", horizon=12)
     assert not isinstance(env, registry.HostEnvironment)
     state, step = jax.jit(env.reset)(jax.random.key(0))
@@ -141,9 +146,9 @@ def test_a_run_without_masks_resumes_exactly(unmasked: Path, tmp_path: Path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_pictures_of_a_battle_are_drawn_when_they_are_read(whole: Path, tmp_path: Path):
+def test_pictures_of_a_battle_are_drawn_when_they_are_read(noise: Path, tmp_path: Path):
     """All of a long episode at once would fill the memory."""
-    run = shoal.open_run(whole)
+    run = shoal.open_run(noise)
     played = episodes.record_episodes(
         run.env, run._acting(), jax.tree.map(lambda x: x[0], run._learner()), jax.random.key(0), 1
     )[0]
