@@ -236,7 +236,7 @@ def test_an_opened_agent_may_evaluate_before_it_trains(trained: Agent, tmp_path:
 
 
 def test_a_host_environment_keeps_its_workers(tmp_path: Path) -> None:
-    flags = FLAGS | {"num_workers": 0, "seeds": 1}
+    flags: dict[str, Any] = FLAGS | {"num_workers": 0, "seeds": 1}
     with library.agent("ippo", counters.hosted(), folder=tmp_path / "run", **flags) as agent:
         agent.train(24)
         trainer = agent._parts._trainer
