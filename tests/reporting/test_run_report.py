@@ -225,6 +225,9 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert rows[1][0] == "mappo − qmix" and rows[1][1].startswith("−4.6 [")
     (chart,) = [chart for chart in found.data["chart-data"] if chart["y"] == "Return"]
     assert [line["name"].split(",")[0] for line in chart["lines"]] == ["mappo", "mappo", "qmix", "qmix"]
+    precise = report(one, against=run(tmp_path / "precise", (5.0, 5.01, 5.03))).tables
+    (rows,) = [rows for caption, rows in precise.items() if caption.startswith("The last policies")]
+    assert [row[1].partition(" ")[0] for row in rows] == ["Score", "2.333", "5.013"]
     third = run(tmp_path / "third", SCORES, environment="toys:idle")
     with pytest.raises(InputError, match="different environments"):
         report(one, against=third)

@@ -250,7 +250,7 @@ def _seeds(label: str, facts: Facts) -> Html:
 
 def _cards(runs: Labelled) -> Html:
     """Score, steps, time and speed."""
-    each = [_main_scores(facts) | _extent(facts) for _, facts in runs]
+    each = [scores | _extent(facts) for scores, (_, facts) in zip(_main_scores(runs), runs, strict=True)]
     if len(runs) == 1:
         return pairs({name: _short_first(text) for name, text in each[0].items()}, class_="cards")
     rows = [{"run": label} | extent for (label, _), extent in zip(runs, each, strict=True)]
@@ -263,10 +263,16 @@ def _short_first(text: str) -> Html:
     return joined_html(value, tag("small", space + rest)) if rest[:1] in ("[", "s") else joined_html(text)
 
 
-def _main_scores(facts: Facts) -> dict[str, str]:
-    """The score and the win rate of the last policies."""
-    found = {} if facts.last is None else {name: _estimate(facts.last, name) for name in (SCORE, "won")}
-    return {metric_title(name): estimate_texts([one])[0] for name, one in found.items() if one is not None}
+def _main_scores(runs: Labelled) -> list[dict[str, str]]:
+    """The score and the win rate of the last policies of each run; one metric has the same decimals in all."""
+    found: list[dict[str, str]] = [{} for _ in runs]
+    for name in (SCORE, "won"):
+        every = [None if facts.last is None else _estimate(facts.last, name) for _, facts in runs]
+        texts = iter(estimate_texts([one for one in every if one is not None]))
+        for scores, one in zip(found, every, strict=True):
+            if one is not None:
+                scores[metric_title(name)] = next(texts)
+    return found
 
 
 def _extent(facts: Facts) -> dict[str, str]:
