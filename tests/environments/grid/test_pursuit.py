@@ -98,6 +98,8 @@ def test_every_step_is_pettingzoos(options: dict[str, Any], monkeypatch: pytest.
             if mine.last:
                 break
         assert mine.last
+        if n >= 20 and captured > 3:  # a step of PettingZoo takes long with so many
+            break
     assert captured > 3, "the comparison saw captures"
 
 
