@@ -51,7 +51,7 @@ def test_inspection_has_the_documented_shapes(name: str, kind: str) -> None:
     shapes = {"value": (), "attention": (N,)}
     assert found.keys() <= {"probabilities", "mean", "std", "utilities", "value", "attention"}
     assert {"probabilities", "mean", "utilities"} & found.keys() and "value" in found
-    assert ("attention" in found) == (name == "mat")
+    assert ("attention" in found) == (name in ("commnet", "mat", "tarmac"))
     for about, x in found.items():
         assert x.shape == (T, E, N, *shapes.get(about, (width,))), about
     assert np.isfinite(found["value"]).all()

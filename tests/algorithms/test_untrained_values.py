@@ -53,6 +53,7 @@ CENTRAL = Case({"critic_input": "state"}, lambda spec, net: spec.state_dim)  # t
 EACH = Case({"critic_input": "concat", "sharing": "independent"}, lambda spec, net: net * spec.obs_dim)
 CASES = {
     "coma": CENTRAL,
+    "commnet": LOCAL,
     "facmac": TEAM,
     "haa2c": LOCAL,
     "haddpg": TEAM,
@@ -85,6 +86,7 @@ CASES = {
     "qtran": UTILITIES,
     "sable": Case({}, acts=True),
     "seps": LOCAL,
+    "tarmac": LOCAL,
     "vdn": UTILITIES,
 }
 OWN_REWARDS = ("iql", "maddpg", "mapg, independent", "mappo")

@@ -138,7 +138,9 @@ CHEAP = ("mappo", "qmix", "mat")
 def test_a_model_acts_as_its_team(name: str, tmp_path: Path) -> None:
     team = policies(name, registry.make("mpe/simple_speaker_listener").spec, **SMALL)
     model = check_same(team, tmp_path)
-    assert ("alive" in [port["name"] for port in model.about["inputs"]]) == (name in ("mat", "sable"))
+    assert ("alive" in [port["name"] for port in model.about["inputs"]]) == (
+        name in ("commnet", "mat", "sable", "tarmac")
+    )
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

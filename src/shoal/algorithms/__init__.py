@@ -21,6 +21,7 @@ from shoal.spec import EnvSpec
 
 NAMES = (
     "coma",
+    "commnet",
     "facmac",
     "haa2c",
     "haddpg",
@@ -49,6 +50,7 @@ NAMES = (
     "qtran",
     "sable",
     "seps",
+    "tarmac",
     "vdn",
 )
 

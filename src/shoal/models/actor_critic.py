@@ -25,9 +25,9 @@ from shoal.learning.config import PolicyConfig, ValueConfig, check_options
 from shoal.learning.optimiser import ByNet
 from shoal.learning.sgd import over_time
 from shoal.networks.body import Body, build_body
-from shoal.networks.inputs import CriticInput, Inputs, actor_input, critic_input, init_inputs, normalised
+from shoal.networks.inputs import CriticInput, Inputs, Layout, actor_input, critic_input, init_inputs, normalised
 from shoal.networks.net import last_carry
-from shoal.networks.sharing import for_team, in_turns, per_agent, policy_of
+from shoal.networks.sharing import TeamNet, for_team, in_turns, per_agent, policy_of
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Learner, Metrics, PyTree, Step, Trajectory
 
 
@@ -108,19 +108,24 @@ def make_actor(
     output_gain: float,
     log_std: float | None,
     squash: bool,
+    team: Callable[[Layout, int, float | None], TeamNet] | None = None,
 ) -> Actor:
     """A policy for every agent from its own observation, with the distributions of :func:`make_distribution`.
 
     The log standard deviation of a Gaussian is a parameter that starts at ``log_std``; where this is None, it is the
-    net's output within :data:`LOG_STD_RANGE`.
+    net's output within :data:`LOG_STD_RANGE`. ``team``, where agents read each other, makes the net of them all, from
+    what each one reads, its number of outputs and ``log_std``; no agent of it acts alone.
     """
     source = actor_input(spec, agent_id and max(index) + 1 < spec.num_agents)
     distribution_of, box = make_distribution(spec, squash), isinstance(spec.action, Box)
     width = spec.action.width * (2 if box and log_std is None else 1)
-    one = build_body(
-        body, source.layout, width, output_gain=output_gain, log_std=log_std if box else None, actions=not box
-    )
-    net, output = per_agent(one, index), in_turns(spec, one, index)
+    log_std_of_box = log_std if box else None
+    if team is None:
+        one = build_body(body, source.layout, width, output_gain=output_gain, log_std=log_std_of_box, actions=not box)
+        each = per_agent(one, index)
+        net = TeamNet(each.init, each.initial_carry, in_turns(spec, one, index))
+    else:
+        one, net = None, team(source.layout, width, log_std_of_box)
 
     def to_distribution(x: Array, legal: Array) -> Distribution:
         if box and log_std is None:
@@ -131,15 +136,20 @@ def make_actor(
     def distribution(
         params: PyTree, carry: PyTree, step: Step, epsilon: Array | None = None
     ) -> tuple[PyTree, Distribution]:
-        carry, x = output(params, carry, source.features(step), step)
+        carry, x = net.apply(params, carry, source.features(step), step)
         return carry, mixed_with_uniform(to_distribution(x, step.legal), epsilon)
 
     def alone(params: PyTree, carry: PyTree, x: Array, legal: Array, first: Array) -> Distribution:
+        if one is None:
+            raise TypeError("No agent of this team acts alone.")
         return to_distribution(one.apply(params, carry, x, first)[1], legal)
 
+    def seen_by(policy: Policy, step: Step) -> Step:
+        return jax.tree.map(lambda leaf: leaf[None], normalised(policy.inputs, step))
+
     def decide(policy: Policy, carry: PyTree, step: Step) -> tuple[PyTree, Distribution]:
-        seen = jax.tree.map(lambda leaf: leaf[None], normalised(policy.inputs, step))
-        carry, x = output(policy.actor, carry, source.features(seen), seen)
+        seen = seen_by(policy, step)
+        carry, x = net.apply(policy.actor, carry, source.features(seen), seen)
         return carry, mixed_with_uniform(to_distribution(x[0], step.legal), policy.epsilon)
 
     def act(
@@ -150,7 +160,11 @@ def make_actor(
         return last_carry(carry), action, {"log_prob": dist.log_prob(action)}
 
     def inspect(policy: Policy, carry: PyTree, step: Step) -> dict[str, Array]:
-        return described(decide(policy, carry, step)[1])
+        found = described(decide(policy, carry, step)[1])
+        if net.weights is None:
+            return found
+        seen = seen_by(policy, step)
+        return found | {"attention": net.weights(policy.actor, carry, source.features(seen), seen)[0]}
 
     def initial_carry(num_envs: int) -> PyTree:
         return net.initial_carry((num_envs,))
@@ -304,7 +318,12 @@ def acting_only(
 
 
 def make_policy(
-    spec: EnvSpec, c: PolicyConfig, epsilon: Float[Array, ""] | None = None, keys: int = 2, **facts: Any
+    spec: EnvSpec,
+    c: PolicyConfig,
+    epsilon: Float[Array, ""] | None = None,
+    keys: int = 2,
+    actor: Actor | None = None,
+    **facts: Any,
 ) -> Algorithm:
     """Decentralised stochastic policies.
 
@@ -313,14 +332,16 @@ def make_policy(
         c: hyper-parameters.
         epsilon: see :class:`shoal.models.actor_critic.Policy`.
         keys: into so many the algorithm's ``init`` splits its key, of which the first is the actors'.
+        actor: the policies; None for those that ``c`` describes.
         facts: see :func:`acting_only`.
 
     Raises:
         InputError: an option is out of its range, or the environment's actions have no such distribution.
     """
     check_options(c)
-    index = policy_of(spec, c.sharing)
-    actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
+    if actor is None:
+        index = policy_of(spec, c.sharing)
+        actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
 
     def init_policy(key: PRNGKeyArray) -> Policy:
         return Policy(actor.init(jax.random.split(key, keys)[0]), init_inputs(spec, c.normalise_inputs), epsilon)

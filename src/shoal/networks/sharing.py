@@ -1,11 +1,11 @@
 """Parameter sharing as an index vector: ``policy_of[i]`` is the index of agent i's parameters."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
 from shoal.errors import InputError
 from shoal.networks.net import Net
@@ -37,6 +37,18 @@ def policy_of(spec: EnvSpec, sharing: Sharing | tuple[int, ...]) -> tuple[int, .
 def copies(index: tuple[int, ...], count: int) -> tuple[int, ...]:
     """The index vector with each agent ``count`` times in succession, each copy with parameters of its own."""
     return tuple(p * count + k for p in index for k in range(count))
+
+
+class TeamNet(NamedTuple):
+    """A net of all agents, whose rows may depend on each other."""
+
+    init: Callable[[PRNGKeyArray], PyTree]
+    """Key -> parameters, leaves with a leading axis of P policies."""
+    initial_carry: Callable[[tuple[int, ...]], PyTree]
+    apply: Callable[[PyTree, PyTree, Array, Step], tuple[PyTree, Array]]
+    """(parameters, carry, features [T, *b, N, F], step) -> (carry after each timestep, output [T, *b, N, K])."""
+    weights: Callable[[PyTree, PyTree, Array, Step], Array] | None = None
+    """From the same: the weight of each agent (last axis) for each agent [T, *b, N, N], where agents read others."""
 
 
 def per_agent(net: Net, index: tuple[int, ...]) -> Net:

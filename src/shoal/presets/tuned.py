@@ -215,6 +215,8 @@ ON_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "ia2c": _A2C_TASKS,
     "lica": _LICA_TASKS,
     "mappo": [*_MAPPO, ("matrix/coordsum", _SUM_PPO)],
+    "commnet": _MAPPO,
+    "tarmac": _MAPPO,
     "ippo": _IPPO,
     "haa2c": _HAA2C,
     "happo": _HAPPO,
@@ -370,6 +372,8 @@ _PQN_SMAC: Flags = {
 SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "mappo": [("skirmish/*", _SMAC)],
     "ippo": [("skirmish/*", _SMAC_IPPO)],
+    "commnet": [("skirmish/*", _SMAC)],
+    "tarmac": [("skirmish/*", _SMAC)],
     "haa2c": [("skirmish/*", _SMAC)],
     "happo": [("skirmish/*", _SMAC)],
     "qmix": [("skirmish/*", _PYMARL)],

@@ -11,6 +11,7 @@ from typing import Any
 
 ALGORITHMS: dict[str, int] = {
     "coma": 1,
+    "commnet": 1,
     "facmac": 1,
     "haa2c": 1,
     "haddpg": 1,
@@ -40,6 +41,7 @@ ALGORITHMS: dict[str, int] = {
     "sable": 1,
     "scripted": 1,
     "seps": 1,
+    "tarmac": 1,
     "vdn": 1,
 }
 """By the algorithm's name."""

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 from shoal.environments.options import check_convention
@@ -20,11 +22,27 @@ def test_every_option_keeps_the_promises(name: str) -> None:
     asked += [{option: size} for option in COUNTS if option in known for size in (1, 2, 6)]
     asked += [{option: 0} for option in ("num_obstacles", "num_forests") if option in known]
     asked += [{"convention": "openai"}] if "convention" in known else []
+    asked += [{"channel": False, "continuous_actions": x} for x in (True, False)] if "channel" in known else []
     for options in asked:
         env = device_env(name, **options)
         validate(env)
         assert env.spec.name == name
         assert env.spec.horizon == options.get("horizon", 25)
+
+
+def test_a_reference_game_without_a_channel_is_the_same_without_words() -> None:
+    """Moves 1 and 3 with the words 4 and 9: all that agents observe but these, and what they earn, is the same."""
+    found = []
+    for channel, action in ((True, [1 + 5 * 4, 3 + 5 * 9]), (False, [1, 3])):
+        env = device_env("mpe/simple_reference", channel=channel)
+        state, first = jax.jit(env.reset)(jax.random.key(2))
+        outcome = jax.jit(env.step)(jax.random.key(3), state, np.array(action))[1]
+        found.append((first, outcome))
+        assert env.spec.action.width == (50 if channel else 5)
+    for with_words, without in zip(*found, strict=True):
+        assert without.obs.shape == (2, 11)
+        np.testing.assert_array_equal(with_words.obs[:, :11], without.obs)
+        np.testing.assert_array_equal(with_words.reward, without.reward)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def simple_reference(
     continuous_actions: bool = False,
     convention: Convention = "mpe2",
     landmark_range: float = 1.0,
+    channel: bool = True,
 ) -> Environment:
     """Reference game (Mordatch and Abbeel 2018).
 
@@ -64,6 +65,8 @@ def simple_reference(
         continuous_actions: five pushes and ten message entries in [0, 1] instead of 50 choices.
         convention: ``openai`` also integrates velocity before position, as the original does.
         landmark_range: landmarks start in [-r, r]²; 0.8 is what the official MAPPO code uses.
+        channel: whether there are words. Without them agents only move, in five ways, and learn of their goals only if
+            their networks exchange messages (``commnet``, ``tarmac``).
 
     Raises:
         InputError: an option is out of range, or ``local_ratio`` is given with ``openai``.
@@ -71,9 +74,9 @@ def simple_reference(
     openai = check_convention(convention)
     ratio = check_local_ratio(local_ratio, openai)
     world = World(
-        agents=(Agent("agent_0", 0, colour=BLUE, speaks=True), Agent("agent_1", 0, colour=ORANGE, speaks=True)),
+        agents=(Agent("agent_0", 0, colour=BLUE, speaks=channel), Agent("agent_1", 0, colour=ORANGE, speaks=channel)),
         landmarks=tuple(Landmark(f"landmark_{i}") for i in range(LANDMARKS)),
-        vocabulary=WORDS,
+        vocabulary=WORDS * check_flag("channel", channel),
         num_goals=2,
         landmark_range=check_number("landmark_range", landmark_range, 0.0, 10.0),
         continuous=check_flag("continuous_actions", continuous_actions),
@@ -101,7 +104,7 @@ def simple_reference(
 
     def names(agent: int) -> list[str]:
         goal = f"goal of agent_{1 - agent}"
-        return own("velocity") + relative(*landmarks(world)) + of((goal,), *COLOUR) + letters(WORDS)
+        return own("velocity") + relative(*landmarks(world)) + of((goal,), *COLOUR) + letters(world.vocabulary)
 
     return particle_environment(
         "simple_reference",
