@@ -114,6 +114,17 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in {heading(line) for line in lines if line.startswith("#")}, link
 
 
+def test_a_claim_has_a_short_line_a_note_and_a_place_in_the_index() -> None:
+    docs = ROOT / "docs"
+    page, notes = ((docs / f"{name}.md").read_text(encoding="utf-8") for name in ("studies", "claims-notes"))
+    cells = [cell for line in page.splitlines() if line.startswith("|") for cell in line.strip("|").split(" | ")]
+    assert [cell for cell in cells if len(re.sub(r"\]\([^)]*\)", "]", cell).split()) > 40] == []
+    titles = [heading(line) for line in notes.splitlines() if line.startswith("### ") and "Remarks on" not in line]
+    assert re.findall(r"\(claims-notes\.md#([\w-]+)\) \|$", page, re.MULTILINE) == titles
+    index = (docs / "claims-index.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\(claims-notes\.md#([\w-]+)\)", index)) == set(titles)
+
+
 def test_the_environments_in_commands_exist() -> None:
     found = {name for page in PAGES for name in IN_COMMAND.findall(page.read_text(encoding="utf-8"))}
     assert len(found) > 30
