@@ -106,6 +106,13 @@ def test_a_name_that_is_not_known_lists_those_that_are(copy: Path, shoal: Comman
         load("zoo/chess")
 
 
+def test_messages_call_a_policy_by_its_name(copy: Path, shoal: Command) -> None:
+    for words in (["evaluate", "zoo/spread", "--best"], ["crossplay", "zoo/spread", "--past"]):
+        code, _, said = shoal(*words)
+        assert code == 2 and said.startswith("shoal: zoo/spread ")
+    assert zoo.shown(Path("runs/mine")) == "runs/mine"
+
+
 def test_a_folder_of_the_same_name_is_not_mistaken_for_a_policy(copy: Path, shoal: Command) -> None:
     """Neither of the two is taken; a folder with another name, or the zoo itself as in a checkout, is no question."""
     shutil.copytree(copy, "zoo/spread")

@@ -20,7 +20,7 @@ from shoal.runs.open import open_run
 from shoal.runs.run import Run
 from shoal.storage import manifest
 from shoal.storage.manifest import rate_of
-from shoal.storage.zoo import located, output_of
+from shoal.storage.zoo import located, output_of, shown
 from shoal.studies.compare import compare
 from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT
@@ -141,7 +141,7 @@ def _check_comparable(one: Facts, other: Facts) -> None:
     if one.run is not None and other.run is not None:
         check_same_environment(one.run, other.run)
     elif one.entries["environment"] != other.entries["environment"]:
-        raise InputError(f"{other.folder} and {one.folder} were trained in different environments.")
+        raise InputError(f"{shown(other.folder)} and {shown(one.folder)} were trained in different environments.")
 
 
 def _study(

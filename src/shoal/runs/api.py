@@ -25,7 +25,7 @@ from shoal.runs.run import Run
 from shoal.storage import manifest
 from shoal.storage.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.storage.lock import hold
-from shoal.storage.zoo import check_trainable, located, name_of
+from shoal.storage.zoo import check_trainable, located, name_of, shown
 from shoal.system import shipped
 from shoal.system.files import written_to
 from shoal.system.forks import check_not_forked
@@ -437,8 +437,8 @@ def crossplay(
             here, there = (getattr(one.settings.wrapping, name) for one in (run, opened[0]))
             if here != there:
                 raise InputError(
-                    f"{run.folder} was trained with {name} {here} and {opened[0].folder} with {there}, so their "
-                    f"policies cannot play together."
+                    f"{shown(run.folder)} was trained with {name} {here} and {shown(opened[0].folder)} with {there}, "
+                    f"so their policies cannot play together."
                 )
         check_same_environment(opened[0], run)
     chosen = playing.first_side(opened[0].spec, side)
@@ -480,7 +480,8 @@ def check_same_environment(one: Run, other: Run) -> None:
     for name in descriptions[0] | descriptions[1]:
         here, there = (x.get(name, "missing") for x in descriptions)
         if here != there and name != "metrics":  # the option metrics does not change the game
+            both, verb = f"{shown(other.folder)} and {shown(one.folder)}", "are" if name in SPEC_WORDS else "is"
             raise InputError(
-                f"{other.folder} and {one.folder} were trained in different environments: {SPEC_WORDS.get(name, name)} "
-                f"{'are' if name in SPEC_WORDS else 'is'} {there!r} in the one and {here!r} in the other."
+                f"{both} were trained in different environments: {SPEC_WORDS.get(name, name)} {verb} {there!r} in the "
+                f"one and {here!r} in the other."
             )

@@ -27,7 +27,7 @@ from shoal.sides.reward_normalisation import normalise_rewards
 from shoal.sides.sides import MakeOne, divided, narrowed
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.manifest import identity
-from shoal.storage.zoo import located
+from shoal.storage.zoo import located, shown
 from shoal.training import checks, feed, hosts, pretraining, sharding
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.evaluation import BEST_FOLDER
@@ -394,7 +394,7 @@ def saved_policy(folder: Path, algorithm: Any, seeds: int, run: Mapping[str, Any
     where = folder / (BEST_FOLDER if best else "policy")
     if not where.exists():
         raise CheckpointError(
-            f"{folder} has no best policy; train with --eval-every to keep it."
+            f"{shown(folder)} has no best policy; train with --eval-every to keep it."
             if best
             else f"{folder} has no trained policy yet."
         )

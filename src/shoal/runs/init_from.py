@@ -19,7 +19,7 @@ from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import override
 from shoal.storage import checkpoint
 from shoal.storage.checkpoint import StoredArrays
-from shoal.storage.zoo import located
+from shoal.storage.zoo import located, shown
 from shoal.system.files import dumps, write_text
 from shoal.training.program import TrainState
 from shoal.training.settings import Settings
@@ -282,7 +282,9 @@ def start_from(trainer: Trainer, folder: Path) -> None:
     transfer = match_arrays(source.shapes, trainer.program.template().learner)
     lines = account(source, transfer, trainer.env.spec)
     if not transfer.networks:
-        raise InputError(f"Nothing that {folder} has learned ({source.title}) fits this run. {' '.join(lines[1:])}")
+        raise InputError(
+            f"Nothing that {shown(source.folder)} has learned ({source.title}) fits this run. {' '.join(lines[1:])}"
+        )
     (trainer.notes if transfer.complete else trainer.warnings).append("\n".join(lines))
     report = {"folder": str(source.folder), "run": source.title, "account": lines, **parts_of_account(transfer)}
     init = trainer.program.init
@@ -331,7 +333,7 @@ def account(source: Source, transfer: Transfer, spec: EnvSpec) -> list[str]:
     parts, left = parts_of_account(transfer), transfer.left
     taken, missing = parts["taken"], parts["not_taken"]
     every = sorted([*taken, *missing])
-    begin = f"Starts from {source.folder} ({source.title}): "
+    begin = f"Starts from {shown(source.folder)} ({source.title}): "
     if transfer.complete:
         return [f"{begin}{_listed(taken, every)}."]
     lines = [f"{begin}{len(taken)} of {len(every)} arrays are taken ({_listed(taken, every) or 'none'})."]

@@ -15,7 +15,7 @@ from shoal.sides.opponents import PAST
 from shoal.storage.checkpoint import Checkpoints, restore_part
 from shoal.storage.folders import acts_greedily
 from shoal.storage.manifest import identity
-from shoal.storage.zoo import located
+from shoal.storage.zoo import located, shown
 from shoal.system.forks import check_not_forked
 from shoal.training import hosts
 from shoal.training.evaluation import learner_of
@@ -117,7 +117,7 @@ def past_selves(folder: Path, algorithm: Algorithm, settings: Settings, run: Map
         CheckpointError: no checkpoint of its newest policy is intact.
     """
     if settings.opponent_options.opponents != PAST:
-        raise InputError(f"{folder} was not trained against past selves (--opponents past).")
+        raise InputError(f"{shown(folder)} was not trained against past selves (--opponents past).")
     pool = learner_with_critic(folder, algorithm, settings.seeds, run).statistics
     if not pool:
         raise CheckpointError(

@@ -112,7 +112,12 @@ def described(folder: Path) -> str:
         card.command,
         f"Shoal {made['versions']['shoal']}{commit}, {card.licence}",
     ]
-    return "\n".join([name_of(folder) if shipped.in_zoo(folder) else str(folder), *(f"  {x}" for x in lines)])
+    return "\n".join([shown(folder), *(f"  {x}" for x in lines)])
+
+
+def shown(folder: Path) -> str:
+    """A run's folder for messages: ``zoo/NAME`` for a policy that comes with Shoal, otherwise the path as it is."""
+    return name_of(folder) if shipped.in_zoo(folder) else str(folder)
 
 
 def name_of(folder: Path) -> str:
