@@ -121,6 +121,14 @@ def test_a_claim_has_a_short_line_a_note_and_a_place_in_the_index() -> None:
     assert [cell for cell in cells if len(re.sub(r"\]\([^)]*\)", "]", cell).split()) > 40] == []
     titles = [heading(line) for line in notes.splitlines() if line.startswith("### ") and "Remarks on" not in line]
     assert re.findall(r"\(claims-notes\.md#([\w-]+)\) \|$", page, re.MULTILINE) == titles
+    verdicts = re.findall(r"^\| [^|]+ \| ([^|]+) \|.*\(claims-notes\.md#[\w-]+\) \|$", page, re.MULTILINE)
+    kinds = [tuple(re.findall("does not hold|not decided|holds", verdict)) for verdict in verdicts]
+    hold, fail, open_ = (kinds.count((kind,)) for kind in ("holds", "does not hold", "not decided"))
+    total, rest = len(kinds), len(kinds) - hold - fail - open_
+    said = (
+        f"Of {total} claims {hold} hold, {fail} do not hold, {open_} are not decided, and the verdict on {rest} differs"
+    )
+    assert () not in kinds and said in page
     index = (docs / "claims-index.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\(claims-notes\.md#([\w-]+)\)", index)) == set(titles)
 
