@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import commnet, tarmac
+from shoal.equations.distributions import Categorical
 from shoal.errors import InputError
 from shoal.models.talking import make_talking_actor
 from shoal.networks.body import Body
@@ -44,6 +45,7 @@ def made(c: Any, spec: EnvSpec = SPEC) -> tuple[Any, Any, Any]:
 
     def logits(params: Any, carry: Any, step: Step) -> tuple[Any, Any]:
         carry, pi = actor.distribution(params, carry, step)
+        assert isinstance(pi, Categorical)
         return carry, pi.logits
 
     return actor, noise(actor), compiled(logits)

@@ -14,10 +14,11 @@ from shoal.environments.spec_rules import check_spec
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
 from shoal.networks.body import build_body
-from shoal.networks.inputs import InputPart, Layout, layout_of_agents, observation_layout, vector_layout
+from shoal.networks.inputs import InputPart, Kind, Layout, layout_of_agents, observation_layout, vector_layout
 from shoal.options.flags import spec_to_json
 from shoal.runs import init_from
 from shoal.spec import Discrete, EnvSpec, Part
+from shoal.storage.checkpoint import StoredArrays
 from shoal.trust.run_file import spec_of
 from shoal.types import Scale
 from support.small_nets import apply, layer_norm, noise, random
@@ -151,7 +152,8 @@ def test_a_critic_of_the_team_reads_the_mean_of_its_agents_where_the_dead_are_ze
 
 
 def test_what_depends_on_the_number_of_agents_is_refused():
-    for kind, said in (("id", "agent_id to False"), ("state", "critic_input concat or local"), ("action", "actions")):
+    refused: dict[Kind, str] = {"id": "agent_id to False", "state": "critic_input concat or local", "action": "actions"}
+    for kind, said in refused.items():
         with pytest.raises(InputError, match=f"same parameters for any number of agents, and .*{said}"):
             build_body(BODY, layout(2) + vector_layout(3, kind), 1)
     with pytest.raises(InputError, match="critic_input concat or local"):
@@ -216,7 +218,9 @@ def test_a_learner_of_another_size_fits_or_the_account_says_why(network):
     transfer = init_from.match_arrays(shapes, now)
     assert transfer.complete == (network == "universal")
     if not transfer.complete:
-        source = init_from.Source(Path("runs/two"), "mappo in toys/armies, step 4", there, None, {})
+        source = init_from.Source(
+            Path("runs/two"), "mappo in toys/armies, step 4", there, StoredArrays(Path("runs/two"), 4, {}, {}), {}
+        )
         said = init_from.account(source, transfer, here)
         assert (
             "actor.head.kernel is 1 × 8 × 6 here and 1 × 8 × 4 there: there are 6 actions here and 4 there, and only "

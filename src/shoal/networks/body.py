@@ -33,7 +33,7 @@ from shoal.networks.layers import (
     pooled,
     scaled_orthogonal,
 )
-from shoal.networks.net import Net, functional, structure_of
+from shoal.networks.net import Net, Structure, functional, structure_of
 from shoal.networks.recurrent import Gru, Lstm
 from shoal.networks.user_networks import make_own
 from shoal.types import PyTree
@@ -58,7 +58,7 @@ class Targets(NamedTuple):
 
     action: int
     """That of the first entity."""
-    count: int
+    entities: int
     """K."""
     width: int
     """D of each entity's embedding."""
@@ -444,7 +444,7 @@ class BodyModule(nnx.Module):
 
 
 @lru_cache(maxsize=256)
-def _structure(body: Body, inputs: int, outputs: int, gaussian: bool) -> tuple[nnx.GraphDef, jax.tree_util.PyTreeDef]:
+def _structure(body: Body, inputs: int, outputs: int, gaussian: bool) -> Structure:
     """Of all modules with this body: to trace one takes longer than the rest of making a net. Gains and initial values,
     which may be traced, are no part of it."""
     return structure_of(lambda rngs: BodyModule(body, inputs, outputs, 1.0, 0.0 if gaussian else None, rngs))
@@ -479,7 +479,7 @@ def build_body(
         return make_own(body, layout, outputs, output_gain, log_std)
     encoder = _encoder(body, layout, actions)
     width = layout.width if encoder is None else encoder.width
-    outputs += sum(target.width - target.count for target in encoder.targets) if encoder else 0
+    outputs += sum(target.width - target.entities for target in encoder.targets) if encoder else 0
     size = (body.recurrent or 0) * (2 if body.cell == "lstm" else 1)
 
     def initial_carry(batch: tuple[int, ...]) -> Array | tuple[()]:

@@ -21,13 +21,16 @@ from shoal.types import Box, Discrete, Step
 # Where images, entities and vectors are among the features.
 
 
+Kind = Literal["observation", "state", "id", "action"]
+
+
 class InputPart(NamedTuple):
     """One array among the features of a network's input."""
 
     shape: tuple[int, ...]
     """Its shape: (height, width, channels) of an image, (entities, features) of a set of entities, (features,) of a
     vector."""
-    kind: Literal["observation", "state", "id", "action"] = "observation"
+    kind: Kind = "observation"
     """``state`` is the environment's global state, ``id`` the agent's one-hot number."""
     name: str = ""
     """Its key where the observation is a dictionary."""
@@ -67,9 +70,7 @@ class Layout:
         return Layout(self.parts + other.parts)
 
 
-def vector_layout(
-    width: int, kind: Literal["observation", "state", "id", "action"] = "observation", agent: int | None = None
-) -> Layout:
+def vector_layout(width: int, kind: Kind = "observation", agent: int | None = None) -> Layout:
     """``width`` numbers."""
     return Layout((InputPart((width,), kind, agent=agent),))
 

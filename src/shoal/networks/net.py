@@ -59,8 +59,12 @@ class SequenceNet(NamedTuple):
     """(params, features, alive) -> each agent's weights over all agents in the encoder, if it has such weights."""
 
 
+Structure = tuple[nnx.GraphDef, Any]
+"""A Flax module without its parameters, and the structure of these as a tree."""
+
+
 def functional(
-    make: Callable[[nnx.Rngs], nnx.Module], structure: tuple[nnx.GraphDef, jax.tree_util.PyTreeDef] | None = None
+    make: Callable[[nnx.Rngs], nnx.Module], structure: Structure | None = None
 ) -> tuple[Callable[[PRNGKeyArray], PyTree], Callable[..., Any]]:
     """A Flax module as two pure functions: key -> parameters, and (parameters, arguments) -> what its call returns.
 
@@ -82,7 +86,7 @@ def functional(
     return init, call
 
 
-def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> tuple[nnx.GraphDef, jax.tree_util.PyTreeDef]:
+def structure_of(make: Callable[[nnx.Rngs], nnx.Module]) -> Structure:
     """What a Flax module is without its parameters, and the structure of these.
 
     Raises:
