@@ -52,6 +52,8 @@ ALGORITHM_ROWS = {
         name: WIDE | {"algorithm": name}
         for name in (
             "ippo",
+            "commnet",
+            "tarmac",
             "happo",
             "hatrpo",
             "haa2c",
