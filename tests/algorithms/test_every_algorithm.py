@@ -201,7 +201,7 @@ def test_the_page_of_all_algorithms_has_a_true_row_for_each() -> None:
     found = {name: row for row in rows for name in re.findall(r"\[`(\w+)`\]", row[0])}
     assert sorted(found) == sorted(algorithms.NAMES)
     sharing = {"shared": "shared", "own": "independent", "one net of the team": "shared"}
-    for name, (_, _, parameters, actions, recurrent, _) in found.items():
+    for name, (_, _, parameters, actions, recurrent, *_) in found.items():
         assert sharing.get(parameters, "learned") == algorithms.get(name).Config().sharing, name
         assert actions == ("discrete" if name in WITHOUT_BOX else "discrete, continuous"), name
         assert (recurrent == "yes") == (name not in WITHOUT_RECURRENCE), name
