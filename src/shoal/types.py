@@ -97,6 +97,9 @@ class Replay(NamedTuple):
     """L: timesteps per sequence. A sequence may extend over the end of an episode."""
     period: int
     """Sequences start at multiples of this many stored timesteps."""
+    starts: Callable[[PyTree], Bool[Array, "E M"]] | None = None
+    """Stored data [E, M, ...] -> timesteps at which sequences may start instead, all equally likely; where no complete
+    sequence starts at one of them, at any."""
 
 
 class Experience(NamedTuple):

@@ -11,7 +11,8 @@ import pytest
 from shoal import algorithms
 from shoal.algorithms import iddpg, maddpg
 from shoal.errors import InputError
-from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
+from shoal.models.deterministic import init_policy
+from shoal.types import Box, Discrete, EnvSpec, Learner, Scale, Trajectory
 from support.naive_maddpg import BASE, made, of, slow_copies
 from support.trajectories import acted, assert_trees_equal, compiled, distance, make_spec, make_trajectory
 
@@ -93,6 +94,43 @@ def test_continuous_actions_explore_in_units_of_half_their_box() -> None:
     for x, centre in zip(noisy[..., real].reshape(-1, 3).T, greedy[0, 0][real], strict=True):
         if abs(centre + 0.5) < 0.6:
             assert x.std() == pytest.approx(0.3, rel=0.1) and x.mean() == pytest.approx(centre, abs=0.03)
+
+
+@pytest.mark.parametrize("action", [Discrete(3), Box(2, -2.0, 1.0)], ids=["discrete", "box"])
+def test_actions_are_uniform_until_the_first_update(action: Discrete | Box) -> None:
+    """Over the box or the legal actions; greedy ones are the policy's from the start."""
+    spec = make_spec(2, action=action)
+    config = replace(BASE, random_start=True, noise=0.0, noise_final=0.0)
+    prog = made(spec, config)
+    prog = prog._replace(learner=prog.learner._replace(policy=init_policy(spec, config, prog.learner.policy.actor)))
+    traj = make_trajectory(spec, length=2, envs=3000, carry=prog.algorithm.initial_carry(3000), dead=0.0)
+    traj = traj._replace(step=jax.tree.map(lambda x: jnp.broadcast_to(x[:1, :1], x.shape), traj.step))
+    after, _ = prog.update(prog.learner, make_trajectory(spec, carry=prog.algorithm.initial_carry(4), length=5), KEY)
+    drawn, best, later = (
+        np.asarray(acted(prog, learner, traj, greedy=greedy).action)
+        for learner, greedy in ((prog.learner, False), (prog.learner, True), (after, False))
+    )
+    assert (best == best[:1, :1]).all()
+    legal = np.asarray(traj.step.legal[0, 0])
+    for agent in range(2):
+        if isinstance(action, Box):
+            assert (later[:, :, agent] == later[:1, :1, agent]).all(), "no noise"
+            x = drawn[:, :, agent][..., legal[agent]].ravel()
+            assert x.min() < -1.9 and x.max() > 0.9 and x.mean() == pytest.approx(-0.5, abs=0.05)
+            assert not drawn[:, :, agent][..., ~legal[agent]].any()
+        else:
+            share = np.bincount(drawn[:, :, agent].ravel(), minlength=3) / 6000
+            np.testing.assert_allclose(share, legal[agent] / legal[agent].sum(), atol=0.03)
+
+
+def test_the_noise_decreases_linearly_and_then_is_constant() -> None:
+    prog = made(make_spec(2, action=Box(2, -2.0, 1.0)), replace(BASE, noise=0.8, noise_final=0.2, noise_fraction=0.5))
+    learner = prog.learner
+    sample = make_trajectory(make_spec(2, action=Box(2, -2.0, 1.0)), carry=prog.algorithm.initial_carry(4), length=5)
+    total = SCALE.num_updates / 2
+    for k in range(4):
+        assert float(learner.policy.noise) == pytest.approx(0.8 - 0.6 * min(k / total, 1.0), abs=1e-6)
+        learner, _ = prog.update(learner, sample, KEY)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ CASES = {
         make_spec(), replace(BASE, relaxation="soft", temperature=0.7, sharing="role", local_roles=(1,), ensemble=2,
                              max_grad_norm=None),
     ),
-    "gru, shared, state": (PAIR, replace(GRU, sharing="shared", critic_input="state")),
+    "gru, shared, state": (PAIR, replace(GRU, sharing="shared", critic_input="state", stored_state=True)),
     "box, ddpg": (BOX, iddpg.Config(**vars(replace(BASE, critic_input="local")))),
 }  # fmt: skip
 

@@ -19,6 +19,8 @@ PAIRS: list[tuple[dict[str, Any], str]] = [
     ({"kl_coef": 0.0, "kl_target": 0.01}, "kl_target doubles and halves kl_coef"),
     ({"target_interval": 50, "target_rate": 0.1}, "target_interval 50 is for targets that are copied"),
     ({"burn_in": 2}, "burn_in needs a recurrent network"),
+    ({"stored_state": True}, "stored_state and sequence_start need a recurrent network"),
+    ({"sequence_start": "episode"}, "stored_state and sequence_start need a recurrent network"),
     ({"policies": "inferred", "critic_input": "local"}, "policies 'inferred' models the others' actions"),
     ({"policies": "inferred", "critic_input": "concat", "local_roles": (0, 1)}, "policies 'inferred' models"),
     ({"lam": 0.5, "n_step": 2}, "lam and n_step are two kinds of target"),

@@ -17,6 +17,7 @@ from support.naive_q import at, greedy, team, utilities
 from support.trajectories import (
     E,
     T,
+    acted,
     assert_trees_close,
     assert_trees_equal,
     compiled,
@@ -89,6 +90,7 @@ CASES = {
     "lambda": replace(FEED, lam=0.6, sequence_length=T, sharing="independent"),
     "gru, two steps": replace(GRU, n_step=2, burn_in=2),
     "gru, lambda": replace(GRU, lam=0.8, sharing="role"),
+    "gru, stored state": replace(GRU, stored_state=True, burn_in=2),
     "alone": ALONE,
     "own rewards, lambda": replace(ALONE, lam=0.6, sequence_length=T),
     "alone, two steps": replace(ALONE, n_step=2, sequence_length=T, double_q=False),
@@ -101,6 +103,9 @@ def test_targets_are_those_of_a_loop(name: str) -> None:
     config = CASES[name]
     prog = program(SPEC, config)
     traj = data(prog)
+    if config.stored_state:
+        stored = np.random.default_rng(3).normal(size=(T, E, SPEC.num_agents, 4))
+        traj = traj._replace(extras={"recurrent_state0": jnp.asarray(stored, jnp.float32)})
     ends, goes_on = np.asarray(traj.outcome.last), np.asarray(traj.outcome.discount).max(-1) > 0
     assert all((ends & x).any() and (~ends & x).any() for x in (goes_on, ~goes_on))
     target, value, weight = naive(config, prog, traj, shared=not isinstance(config, iql.Config))
@@ -109,6 +114,19 @@ def test_targets_are_those_of_a_loop(name: str) -> None:
     np.testing.assert_allclose(metrics["q"], value[weight].mean(), rtol=2e-4)
     np.testing.assert_allclose(metrics["td_error"], np.abs(error).mean(), rtol=2e-4)
     np.testing.assert_allclose(metrics["td_loss"], (error**2).mean() / 2, rtol=2e-4)
+
+
+def test_the_stored_state_is_that_in_which_the_policy_acted() -> None:
+    """With every timestep, also with the first of an episode, where the net itself starts from zeros."""
+    prog = program(SPEC, replace(GRU, stored_state=True))
+    traj = data(prog)
+    kept = acted(prog, prog.learner, traj, greedy=True).extras["recurrent_state0"]
+    np.testing.assert_array_equal(kept[0], jax.tree.leaves(traj.carry)[0])
+    carry, act = traj.carry, compiled(prog.algorithm.act, static_argnums=4)
+    for t in range(T):
+        np.testing.assert_allclose(kept[t], jax.tree.leaves(carry)[0], rtol=1e-5, atol=1e-6)
+        carry = act(prog.learner, carry, jax.tree.map(lambda x, t=t: x[t], traj.step), KEY, True)[0]
+    assert np.abs(np.asarray(kept[1:])).max() > 1e-2
 
 
 def test_epsilon_decreases_linearly_and_then_is_constant() -> None:
@@ -172,6 +190,8 @@ def test_soft_targets_move_a_fraction_of_the_way() -> None:
         ({"n_step": 0}, "n_step must be at least 1"),
         ({"epsilon_final": 1.5}, "epsilon_final must be at least 0 and at most 1"),
         ({"burn_in": 25}, "burn_in 25 leaves nothing of sequences of 25 steps"),
+        ({"network": GRU.network, "sequence_start": "episode", "burn_in": 3}, "leave out burn_in and stored_state"),
+        ({"network": GRU.network, "sequence_start": "episode", "stored_state": True}, "leave out burn_in and stored"),
     ],
 )
 def test_invalid_input_is_refused(flags: dict[str, Any], words: str) -> None:

@@ -120,7 +120,10 @@ def step(
         result = jnp.zeros((L, B, width))
         for k in range(K):
             params = of(actor, index[i] * K + k)
-            carry, x = actor_net.apply(params, actor_net.initial_carry((B,)), looks(now, i), now.first)
+            start = actor_net.initial_carry((B,))
+            if "recurrent_state0" in traj.extras:
+                start = jax.tree.map(lambda _: traj.extras["recurrent_state0"][0, :, i], start)
+            carry, x = actor_net.apply(params, start, looks(now, i), now.first)
             if ahead:
                 x, no = looks(then, i), jnp.zeros((1, B), bool)
                 states = [jax.tree.map(lambda h, t=t: h[t], carry) for t in range(L)]
@@ -232,6 +235,9 @@ def assert_like_loops(spec: EnvSpec, c: Any, length: int = 5) -> None:
     if c.ensemble > 1:
         member = np.random.default_rng(1).integers(c.ensemble, size=traj.step.alive.shape)
         traj = traj._replace(extras={"member": jnp.array(member, jnp.int32)})
+    if c.stored_state:
+        stored = np.random.default_rng(2).normal(size=(*traj.step.alive.shape, c.network.recurrent))
+        traj = traj._replace(extras=traj.extras | {"recurrent_state0": jnp.array(stored, jnp.float32)})
     twins, delay = (2, c.policy_delay) if isinstance(c, matd3.Config) else (1, 1)
     one = compiled(partial(step, spec, c, twins, delay))
     learner, slow = prog.learner, slow_copies(prog.learner)

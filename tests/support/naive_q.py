@@ -13,11 +13,14 @@ from support.trajectories import compiled
 
 
 def utilities(spec: EnvSpec, config: Any, params: Any, traj: Trajectory) -> tuple[np.ndarray, np.ndarray]:
-    """[T, E, N, A] in every moment and in its outcome, one moment after the other."""
+    """[T, E, N, A] in every moment and in its outcome, one moment after the other, from the state stored with the first
+    one, if there is one, and otherwise from zeros."""
     net, q = make_utilities(spec, config.network, policy_of(spec, config.sharing), config.agent_id)
     q = compiled(q)
     length, envs = traj.step.first.shape
     state, now, then = net.initial_carry((envs,)), [], []
+    if "recurrent_state0" in traj.extras:
+        state = jax.tree.map(lambda _: traj.extras["recurrent_state0"][0], state)
 
     def look(state: Any, step: Step, t: int) -> tuple[Any, np.ndarray]:
         one = jax.tree.map(lambda x: x[t : t + 1], step)

@@ -78,6 +78,22 @@ def test_every_sequence_is_drawn_sooner_or_later() -> None:
     assert len(starts) == E * ((5 * T - 4) // 2 + 1)
 
 
+@pytest.mark.parametrize("count", [2, 8])
+def test_sequences_start_where_they_are_asked_to_and_all_equally_often(count: int) -> None:
+    """Also across the seam of the ring. Where none starts there, as in an episode longer than the ring, at any."""
+    every = REPLAY._replace(draws=1000, starts=lambda kept: kept["when"] % 7 == 0)
+    time = np.asarray(drawn(every, count)["when"])
+    first = time[:, 0].ravel()
+    oldest, newest = max(0, count - 5) * T, count * T - 4
+    allowed = [1000 * e + t for e in range(E) for t in range(oldest, newest + 1) if (1000 * e + t) % 7 == 0]
+    found = Counter(first.tolist())
+    assert sorted(found) == allowed
+    assert max(found.values()) < 1.5 * 8000 / len(allowed) and min(found.values()) > 0.5 * 8000 / len(allowed)
+    np.testing.assert_array_equal(time, time[:, :1] + np.arange(4)[None, :, None])
+    nowhere = REPLAY._replace(draws=200, starts=lambda kept: kept["when"] < 0)
+    assert len(np.unique(drawn(nowhere, count)["when"][:, 0])) == E * (newest - oldest + 1)
+
+
 def test_it_holds_and_draws_what_flashbax_does() -> None:
     """Written before the ring is full, at its end, and over its oldest; checkpoints have the same leaves."""
     import flashbax

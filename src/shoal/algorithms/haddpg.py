@@ -8,9 +8,9 @@ agents before it and the current actions of the others; all actions are those of
 Gradients pass through discrete actions as Gumbel-softmax samples, as in :mod:`shoal.algorithms.maddpg`.
 
 Deviations from the authors' code (HARL), which has continuous actions only: before ``learning_starts`` agents act with
-their initial policies and noise; an n-step return is learned once its n steps are stored, not cut at the newest; only
-timesteps at which an agent lives train its actor, and a team without living agents is worth 0; output layers start
-small and orthogonal. Equations, options and results: docs/algorithms/hatd3.md.
+their initial policies and noise, unless ``random_start``; an n-step return is learned once its n steps are stored, not
+cut at the newest; only timesteps at which an agent lives train its actor, and a team without living agents is worth 0;
+output layers start small and orthogonal. Equations, options and results: docs/algorithms/hatd3.md.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from shoal.equations.targets import (
     update_target,
 )
 from shoal.learning import sgd
-from shoal.learning.config import CriticConfig
+from shoal.learning.config import CriticConfig, ExplorationConfig
 from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, optimiser
 from shoal.learning.replay import (
     ReplayConfig,
@@ -53,13 +53,15 @@ from shoal.models.deterministic import (
     TeamCritics,
     delayed,
     draw_noise,
+    end_update,
     gumbel_actions,
+    init_policy,
     inspect_team_value,
     make_actors,
     make_team_critics,
 )
 from shoal.networks.body import Body
-from shoal.networks.inputs import encode_actions, init_inputs, normalised, update_inputs
+from shoal.networks.inputs import encode_actions, normalised, update_inputs
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step
 
@@ -97,11 +99,9 @@ class TeamConfig(ReplayConfig, CriticConfig):
 
 
 @dataclass(frozen=True)
-class ActorConfig(TeamConfig):
+class ActorConfig(TeamConfig, ExplorationConfig):
     """Adds deterministic actors, or discrete ones whose samples pass gradients."""
 
-    noise: Weight = 0.1
-    """Standard deviation of the noise on continuous actions, in units of half their box. Code: 0.1."""
     relaxation: Literal["straight_through", "soft"] = "straight_through"
     """How gradients pass through discrete actions: one-hot samples with the gradient of the relaxed samples, or the
     relaxed samples themselves."""
@@ -260,7 +260,7 @@ def make_ddpg(
     def init(key: PRNGKeyArray) -> Learner:
         key_actor, key_critic = jax.random.split(key)
         nets = ByNet(actors.init(key_actor), critics.init(key_critic))
-        policy = DeterministicPolicy(nets.actor, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
+        policy = init_policy(spec, c, nets.actor)
         state = ByNet(actor_adam.init(nets.actor), critic_adam.init(nets.critic))
         return Learner(policy, nets.critic, state, init_targets(nets, c.reward_norm, ()), jnp.int32(0))
 
@@ -360,7 +360,7 @@ def make_ddpg(
         learner = count_newest(spec, c, learner, experience)
         turns = experience.samples, jax.random.split(key, c.gradient_steps)
         learner, metrics = jax.lax.scan(gradient_step, learner, turns)
-        return learner._replace(updates=learner.updates + 1), jax.tree.map(jnp.mean, metrics)
+        return end_update(learner, c, scale.num_updates), jax.tree.map(jnp.mean, metrics)
 
     def inspect(
         learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
@@ -381,9 +381,8 @@ def make_policy(spec: EnvSpec, config: ActorConfig) -> Algorithm:
     check_windows(config)
     c, actors = config, make_actors(spec, config.network, policy_of(spec, config.sharing), config.agent_id)
 
-    def init_policy(key: PRNGKeyArray) -> DeterministicPolicy:
-        theta = actors.init(jax.random.split(key)[0])
-        return DeterministicPolicy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
+    def init(key: PRNGKeyArray) -> DeterministicPolicy:
+        return init_policy(spec, c, actors.init(jax.random.split(key)[0]))
 
     def inspect(
         learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
@@ -391,7 +390,7 @@ def make_policy(spec: EnvSpec, config: ActorConfig) -> Algorithm:
         del action
         return actors.inspect(learner, carry, step, extras)
 
-    return acting_only(init_policy, actors.initial_carry, actors.act, inspect=inspect, **facts(spec))
+    return acting_only(init, actors.initial_carry, actors.act, inspect=inspect, **facts(spec))
 
 
 def facts(spec: EnvSpec) -> dict[str, Any]:

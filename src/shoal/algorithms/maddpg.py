@@ -25,9 +25,18 @@ from shoal.equations.distributions import Categorical
 from shoal.equations.targets import mask_dead_values, normalise_reward, update_reward_stats, update_target
 from shoal.errors import InputError
 from shoal.learning import sgd
-from shoal.learning.config import CriticConfig
+from shoal.learning.config import ExplorationConfig
 from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, optimiser
-from shoal.learning.replay import ReplayConfig, as_trajectory, check_replay, init_targets, make_replay, warmed_up
+from shoal.learning.replay import (
+    ReplayConfig,
+    as_trajectory,
+    check_replay,
+    init_targets,
+    make_replay,
+    state_names,
+    warmed_up,
+    with_state,
+)
 from shoal.models.actor_critic import acting_only
 from shoal.models.deterministic import (
     Actors,
@@ -35,7 +44,9 @@ from shoal.models.deterministic import (
     DeterministicPolicy,
     delayed,
     draw_noise,
+    end_update,
     gumbel_actions,
+    init_policy,
     make_actors,
     make_critics,
     make_ensemble,
@@ -44,13 +55,13 @@ from shoal.models.deterministic import (
     taken,
 )
 from shoal.networks.body import Body
-from shoal.networks.inputs import init_inputs, normalised, update_inputs
+from shoal.networks.inputs import normalised, update_inputs
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 
 @dataclass(frozen=True)
-class Config(ReplayConfig, CriticConfig):
+class Config(ReplayConfig, ExplorationConfig):
     """MADDPG's hyper-parameters. "Paper" is Lowe et al. 2017, "code" its repository (openai/maddpg)."""
 
     sharing: Sharing | tuple[Index, ...] = "independent"
@@ -78,8 +89,6 @@ class Config(ReplayConfig, CriticConfig):
     """τ of the Gumbel-softmax. Code: 1."""
     logit_coef: Weight = 1e-3
     """Weight of the mean square of the actors' outputs, which keeps them and Q from diverging. Code: 1e-3."""
-    noise: Weight = 0.1
-    """Standard deviation of the noise on continuous actions, in units of half their box."""
     critic_input: Literal["concat", "state", "local"] = "concat"
     """What Q^i reads in addition to actions: ``concat`` all observations, ``state``; or ``local``, only its agent's
     observation and action, which is DDPG. Paper: concat."""
@@ -120,6 +129,8 @@ class JointBatch(NamedTuple):
     target: Float[Array, "B L N"]
     noise: Float[Array, "B L N A"]
     weight: Float[Array, "B L N"]
+    carry: PyTree
+    """Recurrent states of the actors before the rows [B, N, H]."""
 
 
 Others = Callable[[Step, PRNGKeyArray], Float[Array, "L B N N A"]]
@@ -165,7 +176,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         key_actor, key_critic, _ = jax.random.split(key, 3)
         nets = ByNet(actors.init(key_actor), critics.init(key_critic))
         statistics = init_targets(nets, c.reward_norm, (n,))
-        policy = DeterministicPolicy(nets.actor, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
+        policy = init_policy(spec, c, nets.actor)
         state = ByNet(actor_adam.init(nets.actor), critic_adam.init(nets.critic))
         return Learner(policy, nets.critic, state, statistics, jnp.int32(0))
 
@@ -196,8 +207,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         return loss, {"critic_loss": loss / policies, "q": (q[..., 0] * part.weight).sum() / policies}
 
     def actor_loss(params: PyTree, critic: PyTree, part: JointBatch) -> tuple[Array, Metrics]:
-        start, legal = actors.initial_carry(part.weight.shape[1]).actor, part.step.legal
-        x = actors.output(params, start, part.step, part.extras)[1]
+        legal = part.step.legal
+        x = actors.output(params, part.carry, part.step, part.extras)[1]
         joint = jnp.where(own_row, action_of(x, part.step, part.noise)[..., None, :, :], part.joint)
         q = critics.values(critic, part.step, joint)[..., 0]
         size = jnp.where(legal, jnp.square(x), 0.0).sum(-1) / jnp.maximum(legal.sum(-1), 1)
@@ -226,7 +237,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         noise = draw_noise(space, key_actor, (*shape, n, space.width))
         weight = per_net(learned, jnp.array(index), policies)
         u = taken(spec, traj.action, traj.step)
-        rows = sgd.items(JointBatch(traj.step, u, traj.extras, y, noise, weight), shape[0])
+        rows = sgd.items(JointBatch(traj.step, u, traj.extras, y, noise, weight, ()), shape[0])
+        rows = rows._replace(carry=traj.carry)
         gradient, metrics = sgd.gradient(critic_loss, learner.critic, rows, c.block)
         critic, critic_state, norm = critic_adam.step(gradient, learner.optimiser.critic, learner.critic)
 
@@ -259,13 +271,15 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         # GRADIENT STEPS
         turns = experience.samples, jax.random.split(key, c.gradient_steps)
         learner, metrics = jax.lax.scan(lambda learner, turn: gradient_step(learner, *turn, others), learner, turns)
-        return learner._replace(updates=learner.updates + 1), jax.tree.map(jnp.mean, metrics)
+        return end_update(learner, c, scale.num_updates), jax.tree.map(jnp.mean, metrics)
 
     sequences, state = bool(c.network.recurrent), c.critic_input == "state" or c.normalise_inputs
     batch = c.batch_size * c.ensemble  # B of each sub-policy on average
-    replay = make_replay(c, sequences=sequences, state=state, extras=actors.extras, batch=batch)
+    kept = state_names(c, actors.initial_carry(1).actor)
+    replay = make_replay(c, sequences=sequences, state=state, extras=(*actors.extras, *kept), batch=batch)
+    act = with_state(actors.act, lambda carry: carry.actor) if kept else actors.act
     inspect = make_inspect_critics(spec, actors, critics, c.reward_norm)
-    return Algorithm(init, actors.initial_carry, actors.act, update, replay=replay, inspect=inspect, **facts(spec, c))
+    return Algorithm(init, actors.initial_carry, act, update, replay=replay, inspect=inspect, **facts(spec, c))
 
 
 def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
@@ -277,9 +291,8 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
     check_replay(config)
     c, actors = config, make_nets(spec, config)
 
-    def init_policy(key: PRNGKeyArray) -> DeterministicPolicy:
-        theta = actors.init(jax.random.split(key, 3)[0])
-        return DeterministicPolicy(theta, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise))
+    def init(key: PRNGKeyArray) -> DeterministicPolicy:
+        return init_policy(spec, c, actors.init(jax.random.split(key, 3)[0]))
 
     def inspect(
         learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
@@ -287,7 +300,7 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
         del action
         return actors.inspect(learner, carry, step, extras)
 
-    return acting_only(init_policy, actors.initial_carry, actors.act, inspect=inspect, **facts(spec, c))
+    return acting_only(init, actors.initial_carry, actors.act, inspect=inspect, **facts(spec, c))
 
 
 def facts(spec: EnvSpec, c: Config) -> dict[str, Any]:

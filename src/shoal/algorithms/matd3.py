@@ -6,9 +6,9 @@
 and one step of actors and target networks per ``policy_delay`` steps of the critics. Discrete target actions are
 samples of the policy, without noise.
 
-Deviation from TD3's code: before ``learning_starts`` agents act with their initial policies and exploration noise, not
-with uniformly random actions. All other stages are :mod:`shoal.algorithms.maddpg`'s;
-actors maximise the first critic. Equations, options and results: docs/algorithms/maddpg.md.
+Deviation from TD3's code: before ``learning_starts`` agents act with their initial policies and exploration noise,
+unless ``random_start``. All other stages are :mod:`shoal.algorithms.maddpg`'s; actors maximise the first critic.
+Equations, options and results: docs/algorithms/maddpg.md.
 """
 
 from dataclasses import dataclass

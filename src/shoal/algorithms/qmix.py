@@ -45,7 +45,9 @@ from shoal.learning.replay import (
     check_q,
     init_targets,
     make_replay,
+    state_names,
     warmed_up,
+    with_state,
 )
 from shoal.models import utilities
 from shoal.models.actor_critic import Policy
@@ -144,6 +146,8 @@ class QBatch(NamedTuple):
     action: Int[Array, "B L N"]
     outcome: Step
     weight: Float[Array, "B L ..."]
+    carry: PyTree
+    """Recurrent states before the rows [B, N, H]."""
 
 
 def make(
@@ -206,9 +210,9 @@ def make_q_learning(
 
     def loss(statistics: TargetStatistics, params: ByNet, part: QBatch) -> tuple[Array, Metrics]:
         """(y − Q_tot)² over a part of the batch (eq. 6); θ's pass over the sequences serves the next action as well."""
-        out, target, carry = part.outcome, statistics.target, net.initial_carry(part.action.shape[1:2])
-        traj = Trajectory(part.step, part.action, {}, out, carry)
-        passed = q(params.actor, carry, part.step)
+        out, target = part.outcome, statistics.target
+        traj = Trajectory(part.step, part.action, {}, out, part.carry)
+        passed = q(params.actor, part.carry, part.step)
 
         # THE NEXT JOINT ACTION, SELECTED BY θ AND EVALUATED BY θ^-
         after = next_utilities(q, target.actor, traj)
@@ -237,12 +241,13 @@ def make_q_learning(
     def gradient_step(learner: Learner, sample: Any) -> tuple[Learner, Metrics]:
         """One gradient step on a sample of the buffer."""
         # THE SAMPLE
-        inputs, traj = learner.policy.inputs, as_trajectory(sample, ())
+        inputs, traj = learner.policy.inputs, as_trajectory(sample, net.initial_carry(sample.first.shape[1:]))
         step, outcome = normalised(inputs, traj.step), normalised(inputs, traj.outcome)
         acted = step.alive.any(-1) if mixer.team else step.alive
         learned = warmed_up(c, step.first.shape).reshape(*step.first.shape, *(1,) * (acted.ndim - 2))
         weight = (acted & learned).astype(jnp.float32)
-        batch = sgd.whole(sgd.items(QBatch(step, traj.action, outcome, weight), step.first.shape[0]))
+        rows = sgd.items(QBatch(step, traj.action, outcome, weight, ()), step.first.shape[0])
+        batch = sgd.whole(rows._replace(carry=traj.carry))
 
         # THE STEP
         params, state = ByNet(learner.policy.actor, learner.critic), learner.optimiser
@@ -278,9 +283,10 @@ def make_q_learning(
         learner = learner._replace(policy=learner.policy._replace(epsilon=epsilon), updates=updates)
         return learner, jax.tree.map(jnp.mean, metrics) | {"epsilon": explored}
 
+    act, state = explore(acting), state_names(c, net.initial_carry((1,)))
     return Algorithm(
-        init, lambda num_envs: net.initial_carry((num_envs,)), explore(acting), update,
-        replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs),
+        init, lambda num_envs: net.initial_carry((num_envs,)), with_state(act) if state else act, update,
+        replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs, extras=state),
         inspect=make_inspect_utilities(q, mixer.of_actions, c.reward_norm), **learned_from(spec, mixer.team),
     )  # fmt: skip
 

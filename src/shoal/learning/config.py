@@ -88,6 +88,21 @@ class CriticConfig(AgentConfig):
 
 
 @dataclass(frozen=True)
+class ExplorationConfig(CriticConfig):
+    """Adds the exploration of deterministic policies."""
+
+    noise: Weight = 0.1
+    """Standard deviation of the noise on continuous actions, in units of half their box."""
+    noise_final: Weight | None = None
+    """Final standard deviation, after the fraction ``noise_fraction`` of the updates; None: it stays."""
+    noise_fraction: Fraction = 1.0
+    """Fraction of the updates over which the noise changes linearly to ``noise_final``."""
+    random_start: bool = False
+    """Draw actions uniformly from the box, or from the legal ones, until the first gradient step
+    (``learning_starts``), as OpenAI's Spinning Up and HARL do; otherwise the initial policies act."""
+
+
+@dataclass(frozen=True)
 class PolicyConfig(CriticConfig):
     """Adds decentralised stochastic policies that learn from each rollout once."""
 

@@ -1,16 +1,17 @@
 """Replay: options of the buffer and of target networks, stored timesteps, and samples as trajectories.
 
-A sample of the buffer is time-major, [L, B, ...]: a short :class:`Trajectory` whose recurrent state starts at zero.
-L is 1 for feed-forward nets with one-step targets, and ``sequence_length`` otherwise.
+A sample of the buffer is time-major, [L, B, ...]: a short :class:`Trajectory` whose recurrent state starts at zero, or
+with ``stored_state`` where acting had it. L is 1 for feed-forward nets with one-step targets, and ``sequence_length``
+otherwise.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.bounds import LARGEST_INT, Bounds, Count, Fraction, Positive, Rate, Size, off
 from shoal.equations.normalise import Running
@@ -19,7 +20,7 @@ from shoal.equations.targets import RewardNorm, init_rewards
 from shoal.errors import InputError
 from shoal.learning.config import AgentConfig, check_discrete, check_options
 from shoal.networks.body import Body
-from shoal.types import EnvSpec, PyTree, Replay, Step, Trajectory
+from shoal.types import EnvSpec, Learner, PyTree, Replay, Step, Trajectory
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,14 @@ class ReplayConfig(AgentConfig):
     if sequences start within episodes; they do not if rollouts and sequences are as long as episodes. Only complete
     sequences are drawn, so up to sequence_length − burn_in of an environment's newest steps wait for a later
     rollout."""
+    sequence_start: Literal["anywhere", "episode"] = "anywhere"
+    """Where the sequences of recurrent nets start: ``anywhere``, at multiples of sequence_length − burn_in of an
+    environment's stored steps, or ``episode``, at the first step of an episode, whose recurrent state is known to be
+    zero. With a sequence_length of the longest episode these are whole episodes, as in pymarl, followed by the start of
+    the next one where pymarl has padding."""
+    stored_state: bool = False
+    """Start sequences from the recurrent state in which the policy acted, which is stored with each step, and not from
+    zeros (Kapturowski et al. 2019, section 3)."""
     learning_starts: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 1000
     """Environment steps before the first gradient step."""
     gradient_steps: Count = 1
@@ -97,6 +106,10 @@ def check_replay(config: ReplayConfig) -> None:
         raise InputError(f"burn_in {config.burn_in} leaves nothing of sequences of {config.sequence_length} steps.")
     if config.burn_in > 0 and not config.network.recurrent:
         raise InputError("burn_in needs a recurrent network: leave it at 0.")
+    if not config.network.recurrent and (config.stored_state or config.sequence_start != "anywhere"):
+        raise InputError("stored_state and sequence_start need a recurrent network: leave them out.")
+    if config.sequence_start == "episode" and (config.stored_state or config.burn_in > 0):
+        raise InputError("sequence_start 'episode' starts from a known state: leave out burn_in and stored_state.")
 
 
 def check_q(spec: EnvSpec, config: QConfig) -> None:
@@ -167,6 +180,7 @@ def make_replay(
         batch=batch or config.batch_size,
         length=length,
         period=length - burn_in,
+        starts=(lambda stored: stored.first) if config.sequence_start == "episode" else None,
     )
 
 
@@ -198,14 +212,41 @@ def stored_fields(state: bool, extras: tuple[str, ...]) -> Callable[[Trajectory]
     return stored
 
 
+STATE = "recurrent_state"
+"""Extras of :func:`with_state` have this name with a number."""
+
+
+def with_state(
+    act: Callable[..., tuple[PyTree, Array, dict[str, Array]]], part: Callable[[Any], PyTree] = lambda carry: carry
+) -> Callable[..., tuple[PyTree, Array, dict[str, Array]]]:
+    """``act`` with ``part`` of the recurrent state before it among its extras."""
+
+    def acted(
+        learner: Learner, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[PyTree, Array, dict[str, Array]]:
+        after, action, extras = act(learner, carry, step, key, greedy)
+        return after, action, extras | {f"{STATE}{i}": x for i, x in enumerate(jax.tree.leaves(part(carry)))}
+
+    return acted
+
+
+def state_names(config: ReplayConfig, carry: PyTree) -> tuple[str, ...]:
+    """Names of the extras of :func:`with_state` that are stored; none without ``stored_state``."""
+    return tuple(f"{STATE}{i}" for i in range(len(jax.tree.leaves(carry)) if config.stored_state else 0))
+
+
 def as_trajectory(m: StoredTimesteps, carry: PyTree) -> Trajectory:
-    """A sample as a trajectory with the recurrent state before its first timestep."""
+    """A sample as a trajectory with the recurrent state before its first timestep: the stored one, or ``carry``."""
+    extras = {name: x for name, x in m.extras.items() if not name.startswith(STATE)}
+    if len(extras) < len(m.extras):
+        leaves, tree = jax.tree.flatten(carry)
+        carry = tree.unflatten([m.extras[f"{STATE}{i}"][0] for i in range(len(leaves))])
     nothing, no = jnp.zeros_like(m.reward), jnp.zeros_like(m.first)
     # Where a run was resumed, or a worker replaced, an episode starts without an end of the one before it.
     last = m.last.at[:-1].set(m.last[:-1] | m.first[1:])
     step = Step(m.obs, m.state, m.legal, m.alive, nothing, nothing + 1, m.first, no)
     outcome = Step(m.next_obs, m.next_state, m.next_legal, m.next_alive, m.reward, m.discount, no, last)
-    return Trajectory(step, m.action, m.extras, outcome, carry)
+    return Trajectory(step, m.action, extras, outcome, carry)
 
 
 def warmed_up(config: ReplayConfig, shape: tuple[int, ...]) -> Bool[Array, "L B"]:

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.equations.distributions import Categorical, described, gumbel_softmax, row_keys
 from shoal.equations.reduce import total
+from shoal.equations.schedules import annealed
 from shoal.equations.targets import RewardNorm, mask_dead_values, of_a_living_team, unscaled
 from shoal.errors import InputError, unknown
+from shoal.learning.config import ExplorationConfig
 from shoal.learning.optimiser import Adam, Optimiser
 from shoal.models.actor_critic import make_distribution
 from shoal.networks.body import Body, build_body
@@ -25,6 +27,7 @@ from shoal.networks.inputs import (
     actor_input,
     critic_input,
     encode_actions,
+    init_inputs,
     layout_of_agents,
     normalised,
     vector_layout,
@@ -42,6 +45,26 @@ class DeterministicPolicy(NamedTuple):
     inputs: Inputs
     noise: Float[Array, ""]
     """Standard deviation of the exploration of continuous actions, in units of half their box."""
+    random: Bool[Array, ""] | None = None
+    """Whether actions are still drawn uniformly; None without ``random_start``."""
+
+
+def init_policy(spec: EnvSpec, c: ExplorationConfig, actor: PyTree) -> DeterministicPolicy:
+    """The policy at the start of training, with the parameters ``actor``."""
+    random = jnp.bool_(True) if c.random_start else None
+    return DeterministicPolicy(actor, init_inputs(spec, c.normalise_inputs), jnp.float32(c.noise), random)
+
+
+def end_update(learner: Learner, c: ExplorationConfig, num_updates: int) -> Learner:
+    """The learner after an update: the next exploration, and one more update counted."""
+    policy: DeterministicPolicy = learner.policy
+    updates = learner.updates + 1
+    if c.noise_final is not None:
+        noise = annealed(c.noise, c.noise_final, c.noise_fraction, updates, num_updates)
+        policy = policy._replace(noise=noise)
+    if policy.random is not None:
+        policy = policy._replace(random=jnp.bool_(False))
+    return learner._replace(policy=policy, updates=updates)
 
 
 class Carry(NamedTuple):
@@ -82,6 +105,14 @@ def squashed(box: Box, x: Float[Array, "*b A"], real: Array) -> Float[Array, "*b
     return jnp.where(real, box.low + half * (1.0 + jnp.tanh(x)), 0.0)
 
 
+def uniform_action(space: Discrete | Box, legal: Array, key: PRNGKeyArray) -> Array:
+    """Actions [*b N] or [*b N A] drawn uniformly from the legal ones, or from the box; padded dimensions are 0."""
+    if isinstance(space, Discrete):
+        return Categorical(jnp.zeros(legal.shape, jnp.float32), legal).sample(key)
+    drawn = jax.random.uniform(key, legal.shape, minval=space.low, maxval=space.high)
+    return jnp.where(legal, drawn, 0.0)
+
+
 Start = Callable[[Carry, Step, PRNGKeyArray], tuple[Carry, dict[str, Array]]]
 """(carry, step [E ...], key) -> (carry, extras of acting from it)."""
 
@@ -109,6 +140,9 @@ def make_act(
         else:
             dist = Categorical(x, step.legal)
             action = dist.mode() if greedy else dist.sample(key_noise)
+        if policy.random is not None and not greedy:
+            anything = uniform_action(space, step.legal, jax.random.fold_in(key_noise, 1))
+            action = jnp.where(policy.random, anything, action)
         return carry._replace(actor=last_carry(after)), action, extras
 
     return act

@@ -160,18 +160,25 @@ def _added(ring: Ring, newest: PyTree) -> Ring:
 def _drawn(ring: Ring, one: Replay, shards: int, key: PRNGKeyArray) -> PyTree:
     """Sequences of uniformly drawn environments, leaves [draws, L, batch, ...].
 
-    They start at a multiple of ``one.period`` steps after the oldest timestep, and all of these that are complete are
-    equally likely. They may lead over the ring's end.
+    They start at a multiple of ``one.period`` steps after the oldest timestep, or where ``one.starts`` says, and all of
+    these that are complete are equally likely. They may lead over the ring's end.
     """
     envs, size = jax.tree.leaves(ring.experience)[0].shape[:2]
     oldest = jnp.where(ring.is_full, ring.current_index, 0)
     held = jnp.where(ring.is_full, size, ring.current_index)
-    starts = jnp.maximum((held - one.length) // one.period + 1, 0)
     count = one.draws * (one.batch // shards)
-    key, key_start = jax.random.split(key)
-    start = jax.random.randint(key_start, (count,), 0, starts) * one.period
-    env = jax.random.randint(jax.random.split(key)[1], (count,), 0, envs)
-    index = (oldest + start[:, None] + jnp.arange(one.length)) % size
+    if one.starts is None:
+        starts = jnp.maximum((held - one.length) // one.period + 1, 0)
+        key, key_start = jax.random.split(key)
+        first = oldest + jax.random.randint(key_start, (count,), 0, starts) * one.period
+        env = jax.random.randint(jax.random.split(key)[1], (count,), 0, envs)
+    else:
+        complete = (jnp.arange(size) - oldest) % size + one.length <= held
+        wanted = one.starts(ring.experience) & complete
+        ranks = jnp.cumsum(jnp.where(wanted.any(), wanted, complete).reshape(-1))
+        chosen = jnp.searchsorted(ranks, jax.random.randint(key, (count,), 1, ranks[-1] + 1))
+        env, first = chosen // size, chosen % size
+    index = (first[:, None] + jnp.arange(one.length)) % size
 
     def cut(x: Array) -> Array:
         x = x[env[:, None], index]
