@@ -22,7 +22,7 @@ class Team:
     """An exported team, with the state that it keeps between the timesteps of an episode."""
 
     def __init__(self, path):
-        self.about = json.loads(Path(path).with_suffix(".json").read_text(encoding="utf-8"))
+        self.about = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
         self.session = onnxruntime.InferenceSession(path)
         self.inputs = {port["name"]: port for port in self.about["inputs"]}
         self.reset()

@@ -81,7 +81,7 @@ class Model:
     """A model with the state that it keeps, for a batch of copies of one episode."""
 
     def __init__(self, path: Path, batch: int = 3):
-        self.about = json.loads(path.with_suffix(".json").read_text("utf-8"))
+        self.about = json.loads(path.with_name(f"{path.name}.json").read_text("utf-8"))
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -209,7 +209,7 @@ def test_inputs_are_those_that_the_policy_reads(tmp_path: Path) -> None:
 
 def test_what_cannot_be_exported_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     team = policies("mat", registry.make("mpe/simple_speaker_listener").spec, **SMALL)
-    with pytest.raises(InputError, match=r"must end in \.onnx; the description is written beside it as \.json"):
+    with pytest.raises(InputError, match=r"must end in \.onnx; the description is written beside it as \.onnx\.json"):
         team.export(tmp_path / "policy.pt")
     with pytest.raises(InputError, match="No agent of this team acts alone"):
         team.export(tmp_path / "policy.onnx", agent=0)
@@ -222,7 +222,7 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence(tmp_path: Path, monkey
 def test_stablehlo_is_read_by_jax_and_computes_the_same(tmp_path: Path) -> None:
     team = policies("mappo", UNITS, recurrent=4, **SMALL)
     path = team.export(tmp_path / "policy.stablehlo", format="stablehlo")
-    about = json.loads((tmp_path / "policy.json").read_text("utf-8"))
+    about = json.loads((tmp_path / "policy.stablehlo.json").read_text("utf-8"))
     assert (about["format"], about["jax"]) == ("stablehlo", jax.__version__)
     call = jax.export.deserialize(bytearray(path.read_bytes())).call
     names = {port["name"]: port for port in about["inputs"]}

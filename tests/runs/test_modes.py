@@ -87,7 +87,7 @@ def test_an_earlier_run_acts_greedily(run: shoal.Run, tmp_path: Path) -> None:
 
 def test_an_export_says_how_the_team_acts(run: shoal.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run.export(tmp_path / "team.stablehlo", format="stablehlo")
-    assert json.loads(path.with_suffix(".json").read_text())["mode"] == "sampled"
+    assert json.loads(path.with_name(f"{path.name}.json").read_text())["mode"] == "sampled"
     assert "draw from its probabilities" in capsys.readouterr().err
 
 

@@ -133,7 +133,7 @@ def test_files_are_written_to_the_working_directory(copy: Path) -> None:
     assert run.export(format="stablehlo") == Path("spread-policy.stablehlo")
     assert library.report("zoo/spread", replays=False) == Path("spread-report.html")
     assert sorted(path.name for path in Path().iterdir()) == [
-        "spread-policy.json", "spread-policy.stablehlo", "spread-report.html"
+        "spread-policy.stablehlo", "spread-policy.stablehlo.json", "spread-report.html"
     ]  # fmt: skip
     zoo.check_files(copy)
 

@@ -27,14 +27,14 @@ def check_path(path: Path, form: Format) -> None:
         InputError: its suffix is not that of the format.
     """
     if path.suffix != f".{form}":
-        raise InputError(f"{path} must end in .{form}; the description is written beside it as .json.")
+        raise InputError(f"{path} must end in .{form}; the description is written beside it as .{form}.json.")
 
 
 def write_policy(path: Path, function: PolicyFunction, form: Format, title: str, mode: str) -> Path:
     """Write a policy and its description; the model first, so that a description is never without one.
 
     Args:
-        path: of the model; the description has the same name with the suffix ``.json``.
+        path: of the model; the description has the same name followed by ``.json``.
         function: the policy.
         form: ``onnx``, or ``stablehlo`` as :func:`jax.export.deserialize` reads it.
         title: where the policy comes from.
@@ -54,7 +54,7 @@ def write_policy(path: Path, function: PolicyFunction, form: Format, title: str,
         model = _stablehlo(function)
     description = described(function, form) | {"mode": mode, "file": path.name, "title": title}
     write_bytes(path, model)
-    write_text(path.with_suffix(".json"), dumps(description, "policy", indent=1) + "\n")
+    write_text(path.with_name(f"{path.name}.json"), dumps(description, "policy", indent=1) + "\n")
     return path
 
 
