@@ -25,6 +25,8 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.osutil import relative_uri
 
+from shoal import algorithms
+
 ROOT = Path(__file__).resolve().parents[1]
 NAVIGATION = tomllib.loads((ROOT / "docs" / "navigation.toml").read_text(encoding="utf-8"))
 PAGES = ["docs/*.md", "docs/*/*.md", "studies/results/*.md"]
@@ -87,6 +89,13 @@ def allow_outside_navigation(app: Sphinx, doctree: nodes.document) -> None:
     """Leave the pages of results, which studies link to, out of the navigation without a warning."""
     if app.env.docname.startswith("studies/results/"):
         app.env.metadata[app.env.docname]["orphan"] = True
+
+
+def add_filters(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
+    """Let readers of the claims filter them."""
+    if page == "docs/studies":
+        app.add_js_file(None, body=f"window.ALGORITHMS = {json.dumps(sorted(algorithms.NAMES))};")
+        app.add_js_file("claims.js")
 
 
 # Links to files that are no pages of the site.
@@ -268,6 +277,7 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", mark_files)
     app.connect("source-read", add_navigation)
     app.connect("doctree-read", allow_outside_navigation)
+    app.connect("html-page-context", add_filters)
     app.connect("doctree-resolved", resolve_files)
     app.connect("autodoc-process-docstring", prepare_docstring, priority=900)
     app.connect("autodoc-process-docstring", one_text, priority=100)

@@ -1,0 +1,76 @@
+"""The filters of the site's page of claims, on the claims themselves."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from shoal import algorithms
+from support.browser import Browser
+
+ROOT = Path(__file__).resolve().parents[2]
+SHOWN = (
+    "[...document.querySelectorAll('tbody tr')].filter((x) => x.checkVisibility()).map((x) => x.cells[0].textContent)"
+)
+
+
+def page_of_claims(folder: Path) -> tuple[Path, list[list[str]]]:
+    """The claims as a page like the site's, a section for each table, and their cells."""
+    sections, rows, claims = "", [], []
+
+    def close() -> None:
+        nonlocal sections, rows
+        if rows:
+            body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+            sections += f"<section><table><thead><tr><th>claim</th><th>verdict</th></tr></thead><tbody>{body}</tbody></table></section>"
+        rows = []
+
+    inside = False
+    for line in (ROOT / "docs" / "studies.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            close()
+            inside = False
+        elif cells[:2] == ["claim", "verdict"]:
+            inside = True
+        elif inside and not cells[0].startswith("-"):
+            rows.append(cells)
+            claims.append(cells)
+    close()
+    names = json.dumps(sorted(algorithms.NAMES))
+    script = (ROOT / "docs" / "_static" / "claims.js").read_text(encoding="utf-8")
+    path = folder / "claims.html"
+    path.write_text(
+        f"<!doctype html><meta charset='utf-8'><body>{sections}<script>window.ALGORITHMS = {names};\n{script}</script>",
+        encoding="utf-8",
+    )
+    return path, claims
+
+
+def test_filters_show_the_claims_that_match_all_of_them(tmp_path: Path, browser: Browser) -> None:
+    path, claims = page_of_claims(tmp_path)
+    assert len(claims) > 70
+
+    def use(page: Any) -> list[list[str]]:
+        found = [page.evaluate(SHOWN)]
+        for label, value in (
+            ("algorithm", "QMIX"),
+            ("verdict", "does not hold"),
+            ("algorithm", ""),
+            ("task", "spread"),
+        ):
+            page.get_by_label(label).select_option(value)
+            found.append(page.evaluate(SHOWN))
+            said = page.locator("output").text_content()
+            assert said == f"{len(found[-1])} of {len(claims)} claims"
+        found.append(page.evaluate("[...document.querySelectorAll('section')].filter((x) => !x.checkVisibility())"))
+        return found
+
+    everything, qmix, both, failed, on_spread, hidden = browser.open(path, use)
+    assert len(everything) == len(claims)
+    assert set(qmix) == {row[0] for row in claims if "QMIX" in " ".join(row)}, "also among others, as in VDN and QMIX"
+    assert set(both) == set(qmix) & set(failed)
+    assert set(failed) == {row[0] for row in claims if "does not hold" in row[1]} and failed
+    about = {row[0] for row in claims if re.search(r"\bspread\b", " ".join(row))}
+    assert set(on_spread) == set(failed) & about and on_spread
+    assert hidden, "sections without a claim"
