@@ -22,7 +22,8 @@ def page_of_claims(folder: Path) -> tuple[Path, list[list[str]]]:
         nonlocal sections, rows
         if rows:
             body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-            sections += f"<section><table><thead><tr><th>claim</th><th>verdict</th></tr></thead><tbody>{body}</tbody></table></section>"
+            head = "<thead><tr><th>claim</th><th>verdict</th></tr></thead>"
+            sections += f"<section><table>{head}<tbody>{body}</tbody></table></section>"
         rows = []
 
     inside = False
