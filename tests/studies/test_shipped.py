@@ -52,7 +52,8 @@ def task(words: str) -> tuple[str, frozenset[str]]:
 
 def task_of(cell: Cell) -> tuple[str, frozenset[str]]:
     """A run's task, without the options that the page leaves free."""
-    options = {name: value for name, value in cell.env.items() if name not in ("convention", "time_limit")}
+    free = ("convention", "time_limit", "continuous_actions")
+    options = {name: value for name, value in cell.env.items() if name not in free}
     return cell.environment, frozenset(f"{name.replace('_', '-')} {label(value)}" for name, value in options.items())
 
 
