@@ -280,15 +280,6 @@ def test_a_trial_that_scales_rewards_twice(tmp_path: Path) -> None:
     assert "would both scale rewards" in refused(write_tuning_file(tmp_path, text))
 
 
-def test_environments_of_worker_processes(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium")
-    path = write_tuning_file(tmp_path, TUNING.replace("matrix/two_step", "gymnasium:CartPole-v1"))
-    assert refused(path) == (
-        f"{path}: mappo, variant tuned: gymnasium:CartPole-v1 is stepped by worker processes, but trials are trained "
-        f"in one compiled program; write the values to try as axes of [grid] instead."
-    )
-
-
 def test_a_missing_optuna_names_its_extra(tmp_path: Path) -> None:
     path = write_tuning_file(tmp_path, TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2"))
     try:

@@ -42,8 +42,12 @@ def plan_of(method: Method, state: Search | None) -> list[str]:
     lines.append(f"search: {tuning.search}, seeds {tuning.seed} to {tuning.seed + tuning.seeds - 1}")
     if state is not None:
         structural = [flag for flag in method.ranges if flag not in state.traced]
-        lines.append(f"traced (one program): {', '.join(state.traced) or 'nothing'}")
-        if structural:
+        hosted = any(setting.hosted for setting in state.settings)
+        if hosted:
+            lines.append("trials are runs, one after the other: worker processes step the environment")
+        else:
+            lines.append(f"traced (one program): {', '.join(state.traced) or 'nothing'}")
+        if structural and not hosted:
             trials = state.trials or ([] if tuning.search == "optuna" else state.propose())
             count = len(sorted_by_structure(dict(enumerate(trials)), state.traced)) if trials else "several"
             lines.append(f"structural (a program for each combination, {count} here): {', '.join(structural)}")
@@ -186,8 +190,7 @@ def tune(
         The methods, their records, and failures. A search that fails does not stop the others.
 
     Raises:
-        InputError: the file or a range in it is invalid, an environment is stepped by worker processes, or a record
-            is damaged; raised before any trial starts.
+        InputError: the file or a range in it is invalid, or a record is damaged; raised before any trial starts.
         KeyboardInterrupt: on Ctrl-C; the state is saved, and the same call continues.
     """
     described = read_study(study_path(file))

@@ -14,6 +14,7 @@ from shoal.studies.archive import MAX_RECORD_BYTES
 from shoal.studies.tuning import proposals
 from shoal.studies.tuning.file import Scores, ranked
 from shoal.studies.tuning.methods import Method
+from shoal.studies.tuning.separate import SeparateRuns
 from shoal.studies.tuning.structures import (
     Instance,
     Population,
@@ -24,7 +25,6 @@ from shoal.studies.tuning.structures import (
     sorted_by_structure,
 )
 from shoal.system.files import dumps, from_json, make_folder, write_text
-from shoal.training.progress import Progress
 from shoal.training.stopping import Stop
 
 SEARCH_FILE, STATES = "search.json", "states"
@@ -160,22 +160,23 @@ def _rung(
             place = f"rung {rung + 1} of {len(method.rungs)}" + (
                 f", round {turn + 1}" if method.tuning.rounds > 1 else ""
             )
-            named = f" with {structure.name}" if structure.name else ""
-            say(f"{method.title} in {setting.cell.environment}, {place}: {len(structure.trials)} trials{named}")
+            named, count = f" with {structure.name}" if structure.name else "", len(structure.trials)
+            say(
+                f"{method.title} in {setting.cell.environment}, {place}: {count} trial{'s' if count > 1 else ''}{named}"
+            )
             began = time.monotonic()
             instance = Instance(setting, structure.fixed)
             # Named by the first trial of the whole structure, which does not change when trials are dropped.
             whole = next(one for one in search.structures(search.alive(turn, 0)) if structure.trials[0] in one.trials)
             states = reading.own_file(folder, STATES) / f"{turn}-{e}-{whole.trials[0]}"
             traced = [flag for flag in search.traced if flag not in structure.fixed]
-            population = Population(instance, _present(search, structure, traced), states)
-            total = instance.updates[rung] * instance.settings.steps_per_update
-            shown = Progress(total, len(structure.trials) * method.tuning.seeds, progress)
-            try:
-                values = {number: search.trials[number] for number in structure.trials}
-                found = population.rung(rung, values, shown, stop)
-            finally:
-                shown.close()
+            population: SeparateRuns | Population
+            if setting.hosted:
+                population = SeparateRuns(instance, states)
+            else:
+                population = Population(instance, _present(search, structure, traced), states)
+            values = {number: search.trials[number] for number in structure.trials}
+            found = population.rung(rung, values, progress, stop)
             search.seconds["training"] += population.seconds
             search.seconds["other"] += time.monotonic() - began - population.seconds
             known |= found or {}

@@ -79,8 +79,8 @@ class Setting:
         """Build the environment.
 
         Raises:
-            InputError: the environment cannot be built, is stepped by worker processes, or the algorithm prepares its
-                networks before training.
+            InputError: the environment cannot be built, or the algorithm prepares its networks before training, which
+                trials in one program cannot.
         """
         self.method, self.cell = method, cell
         self.algorithm = algorithms.canonical(cell.algorithm)
@@ -91,20 +91,22 @@ class Setting:
         built = registry.make(cell.environment, **cell.env)
         self.settings = found.sized_for(built.spec)
         env = wrapped_environment(built, self.settings)
-        if not isinstance(env, Environment):
-            raise InputError(
-                f"{cell.environment} is stepped by worker processes, but trials are trained in one compiled program; "
-                f"write the values to try as axes of [grid] instead."
-            )
-        registry.validate(env)
         self.env = env
         algorithms.check_alone(cell.algorithm, env.spec)
+        if self.hosted:
+            return
+        registry.validate(env)
         scale = Scale(self.settings.num_envs, self.settings.rollout_length, 1)
         if pretraining.preparation(algorithms.get(self.algorithm), env.spec, self.config, scale) is not None:
             raise InputError(
                 f"{cell.algorithm} chooses its networks before training, which is not possible for trials in one "
                 f"program."
             )
+
+    @property
+    def hosted(self) -> bool:
+        """Whether worker processes step the environment, so that trials cannot share a program."""
+        return not isinstance(self.env, Environment)
 
     @cached_property
     def default(self) -> Trial:
@@ -114,11 +116,13 @@ class Setting:
 
     @cached_property
     def traced(self) -> list[str]:
-        """The tuned flags that can be arrays.
+        """The tuned flags that can be arrays; none where trials are runs of their own.
 
         Raises:
             InputError: the algorithm cannot be made, also without tuned values.
         """
+        if self.hosted:
+            return []
         numbers = {
             flag: float(found[0])
             for flag, span in self.method.ranges.items()
@@ -243,13 +247,13 @@ class Population:
         self.seconds = 0.0
         """Of training, in this process, without compilation."""
 
-    def rung(self, number: int, trials: Mapping[int, Trial], progress: Progress, stop: Stop) -> TrialScores | None:
+    def rung(self, number: int, trials: Mapping[int, Trial], progress: bool, stop: Stop) -> TrialScores | None:
         """Train ``trials`` to a rung and evaluate them; None if a signal stopped it, in which case the state is saved.
 
         Args:
             number: number of the rung, from 0.
             trials: their values; all of them reached the rung before.
-            progress: shows progress.
+            progress: show a progress line.
             stop: whether to stop.
 
         Raises:
@@ -260,8 +264,12 @@ class Population:
         program, layout, values = self._program(trials)
         with stop.at_once():  # the stored state suffices to continue
             state = self._state(trials, program, layout, values)
-        if self.update < target and not self._train(program, state, trials, target, progress, stop, keep=not last):
-            return None
+        shown = Progress(target * self.settings.steps_per_update, len(trials) * self.tuning.seeds, progress)
+        try:
+            if self.update < target and not self._train(program, state, trials, target, shown, stop, keep=not last):
+                return None
+        finally:
+            shown.close()
         return self._evaluate(self._now, trials, number)
 
     def _program(self, trials: Mapping[int, Trial]) -> tuple[Program, sharding.Layout, dict[str, Array]]:
