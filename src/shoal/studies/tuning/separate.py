@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from shoal import algorithms
 from shoal.errors import NonFiniteError, Terminated
 from shoal.runs import api
 from shoal.runs.run import Run
@@ -73,7 +74,8 @@ class SeparateRuns:
         setting, per_update = self.instance.setting, self.instance.settings.steps_per_update
         cell, steps = setting.cell, self.instance.updates[number] * per_update
         if (folder / manifest.RUN_JSON).exists():
-            return api.resume(folder, environment=cell.environment, progress=progress, steps=steps)
+            own = bool(algorithms.own(cell.algorithm))  # the study file names it, as the folder does
+            return api.resume(folder, environment=cell.environment, trust=own, progress=progress, steps=steps)
         flags = cell.flags | self.instance.fixed | {"seeds": self.tuning.seeds, "seed": self.tuning.seed}
         flags |= {"steps": steps, "schedule_steps": self.instance.updates[-1] * per_update}
         flags |= {"eval_every": None, "eval_episodes": 0}
