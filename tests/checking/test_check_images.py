@@ -74,6 +74,21 @@ def test_each_fault_is_found(alter: Any, subject: str, words: str) -> None:
         assert "true upper bound in their space or declare the part as float32 instead of uint8" in found[subject]
 
 
+class Aimed(images.Glimpse):
+    """Actions target an image, and an array that there is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spec = replace(self.spec, targets=(("view", 0), ("foes", 1)))
+
+
+def test_targets_that_nobody_observes_are_reported() -> None:
+    report = check(HostEnvironment(Aimed().spec, lambda render=False: Aimed()), isolate=False, episodes=1)
+    assert [f.sentence for f in report.findings if f.subject == "spec"] == [
+        "spec.targets names 'view', 'foes', but no array of shape (K, F) in spec.parts has this name."
+    ]
+
+
 def test_the_arrays_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     """And few enough steps are played for the memory that images take."""
     monkeypatch.setattr("shoal.checking.device.vmapped_rate", lambda env: (1.0, 1.0))

@@ -46,6 +46,15 @@ class Built(NamedTuple):
     """Float [N, O], the smallest and the largest value of each observation by its space; None if that is unknown."""
 
 
+def _unread_targets(spec: EnvSpec) -> list[Finding]:
+    """Sets of entities in ``spec.targets`` that no agent observes, which training does not refuse: a wrapper may have
+    taken them away."""
+    seen = {part.name for own in spec.parts or () for part in own if len(part.shape) == 2}
+    absent = [repr(name) for name, _ in spec.targets if name not in seen]
+    text = f"spec.targets names {', '.join(absent)}, but no array of shape (K, F) in spec.parts has this name."
+    return [Finding("warning", "spec", text)] if absent else []
+
+
 class Subject:
     """An environment and its instances."""
 
@@ -73,6 +82,7 @@ class Subject:
             cause = error.__cause__
             findings.append(Finding("error", "interface", str(error), own_traceback(cause) if cause else ""))
             return Built(self.env.spec, device, tuple(findings), False, False)
+        findings += _unread_targets(self.env.spec)
         try:
             self._first(device, findings)
         except Exception as error:
