@@ -23,6 +23,10 @@ class InputError(_PrintableError, ValueError):
     """Invalid input. The message is one sentence for the user; the command line exits with code 2."""
 
 
+class IndivisibleError(InputError):
+    """A rollout does not divide into minibatches on this number of devices."""
+
+
 class CheckpointError(InputError):
     """A checkpoint is missing, damaged, or belongs to another run."""
 

@@ -164,7 +164,7 @@ def test_evaluate(shoal: Callable, run: Path) -> None:
 def test_export_prints_the_models_path_and_refuses_other_suffixes(run: Path, shoal: Callable, tmp_path: Path) -> None:
     model = tmp_path / "new" / "team.onnx"
     assert shoal("export", run, "--output", model, "--seed", "1") == (0, f"{model}\n", "")
-    assert sorted(path.name for path in model.parent.iterdir()) == ["team.json", "team.onnx"]
+    assert sorted(path.name for path in model.parent.iterdir()) == ["team.onnx", "team.onnx.json"]
     code, _, err = shoal("export", run, "--format", "stablehlo", "--output", model)
     assert code == 2 and "team.onnx must end in .stablehlo" in err
 

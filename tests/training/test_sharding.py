@@ -1,5 +1,6 @@
 """An update over two devices is the update over one: gradients are averaged, nothing is counted twice."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +13,13 @@ from numpy.typing import ArrayLike
 
 import toys
 from shoal.algorithms import mappo
+from shoal.environments import registry
 from shoal.equations.reduce import DEVICES
+from shoal.errors import InputError
 from shoal.options.flags import override
+from shoal.runs.build import build
 from shoal.training import sharding
+from shoal.training.settings import Settings
 from shoal.types import Algorithm, Scale, Step, Trajectory
 
 T, E = 4, 3
@@ -86,3 +91,20 @@ def test_both_devices_hold_the_same_learner_to_the_bit(updated: dict[str, Any]) 
     for path, leaf in jax.tree_util.tree_leaves_with_path(updated["two"]):
         one, two = (np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards)
         assert one == two, jax.tree_util.keystr(path)
+
+
+@pytest.mark.parametrize(("minibatches", "wanted"), [(5, 2), (10, 1), (3, None)])
+def test_a_run_uses_as_many_devices_as_its_minibatches_allow(minibatches: int, wanted: int | None) -> None:
+    """Where nobody chose their number: 2 environments × 5 steps are 5 timesteps on each of two devices."""
+    env = registry.make("matrix/climbing")
+    config = mappo.Config(minibatches=minibatches)
+    settings = Settings(num_envs=2, rollout_length=5, steps=10.0)
+    if wanted is None:
+        with pytest.raises(InputError, match=r"10 timesteps per device .* do not divide into 3 minibatches; 2 would."):
+            build("mappo", env, config, settings)
+    else:
+        built = build("mappo", env, config, settings)
+        assert built.layout.mesh.size == wanted and built.layout.num_envs == 2 // wanted
+    if wanted == 1:
+        with pytest.raises(InputError, match="5 timesteps per device"):
+            build("mappo", env, config, replace(settings, devices=2))

@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt32
 
 from shoal.equations.reduce import DEVICES, total
-from shoal.errors import InputError
+from shoal.errors import IndivisibleError, InputError
 from shoal.learning.optimiser import OptimiserStep
 from shoal.types import Metrics, PyTree, Scale
 
@@ -67,7 +67,8 @@ def check_items(scale: Scale, minibatches: int, chunk: int | None) -> None:
     """Refuse a rollout that does not divide into chunks and minibatches, naming a number that would.
 
     Raises:
-        InputError: it does not divide.
+        InputError: it does not divide into chunks.
+        IndivisibleError: it does not divide into minibatches.
     """
     T, E = scale.rollout_length, scale.num_envs
     length = chunk or 1
@@ -78,7 +79,7 @@ def check_items(scale: Scale, minibatches: int, chunk: int | None) -> None:
     if count % minibatches:
         near = _nearest_divisor(count, minibatches)
         what = "chunks" if chunk else "timesteps"
-        raise InputError(
+        raise IndivisibleError(
             f"{count} {what} per device ({T} steps × {E} environments"
             + (f", chunks of {length}" if chunk else "")
             + f") do not divide into {minibatches} minibatches; {near} would."

@@ -69,7 +69,7 @@ def _found(algorithm: str, environment: str) -> tuple[str | None, Flags]:
     for name, table in tables.items():
         for pattern, flags in table:
             if fnmatch(environment, pattern):
-                return name, dict(flags)
+                return name if flags else None, dict(flags)
     return None, {}
 
 

@@ -17,7 +17,8 @@ from shoal import algorithms
 from shoal.environments import registry
 from shoal.environments.changes import scored
 from shoal.environments.wrappers import changed, wrap
-from shoal.errors import CheckpointError, InputError, shortened
+from shoal.equations.reduce import DEVICES
+from shoal.errors import CheckpointError, IndivisibleError, InputError, shortened
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, override
 from shoal.rollouts.host import Workers
 from shoal.rollouts.worker import local_workers
@@ -103,7 +104,8 @@ def build(
     module, workers = algorithms.get(algorithm), workers_of(env, settings)
     decision = pretraining.decide(module, env, config, scale, settings.seed, workers)
     config = decision.config if decision else config
-    return _built(algorithm, env, config, settings, layout, scale, opponents)._replace(decision=decision)
+    built = _on_fitting_devices(algorithm, env, config, settings, layout, scale, opponents, devices)
+    return built._replace(decision=decision)
 
 
 def check_build(
@@ -122,7 +124,37 @@ def check_build(
     """
     layout, scale = _layout(env, settings, devices)
     if pretraining.preparation(algorithms.get(algorithm), env.spec, config, scale) is None:
-        _built(algorithm, env, config, settings, layout, scale, opponents)
+        _on_fitting_devices(algorithm, env, config, settings, layout, scale, opponents, devices)
+
+
+def _on_fitting_devices(
+    name: str,
+    env: AnyEnvironment,
+    config: Any,
+    settings: Settings,
+    layout: sharding.Layout,
+    scale: Scale,
+    opponents: "SavedOpponents | None",
+    devices: int | None,
+) -> Built:
+    """:func:`_built`; where nobody chose the number of devices, on the most on which minibatches are equal.
+
+    Raises:
+        IndivisibleError: there is no such number.
+    """
+    shards, seeds = layout.mesh.shape[DEVICES], layout.mesh.shape[sharding.SEED_SHARDS]
+    free = settings.devices is None and devices is None and hosts.crew() is None
+    for count in range(shards, 0, -1):
+        if shards % count == 0:
+            if count < shards:
+                layout = sharding.plan_layout(settings.seeds, settings.num_envs, seeds * count)
+                scale = scale._replace(num_envs=layout.num_envs)
+            try:
+                return _built(name, env, config, settings, layout, scale, opponents)
+            except IndivisibleError:
+                if not free or count == 1:
+                    raise
+    raise AssertionError
 
 
 def _built(
