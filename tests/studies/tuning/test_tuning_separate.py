@@ -50,9 +50,8 @@ def test_each_trial_is_the_run_with_its_values_and_the_best_continue(tmp_path: P
     assert not list((tmp_path / "out").glob("*/*/states"))
 
     values = record.trials[best]["values"]
-    run = shoal.train(
-        "mappo", "counters:hosted", folder=tmp_path / "run", steps=64, schedule_steps=128, **FLAGS, **values
-    )
+    flags: dict[str, Any] = FLAGS | values
+    run = shoal.train("mappo", "counters:hosted", folder=tmp_path / "run", steps=64, schedule_steps=128, **flags)
     early = run.evaluate(4, greedy=True, seed=2_000_000).scores.mean(1)
     np.testing.assert_allclose(record.trials[best]["scores"][0][0], early, rtol=1e-5)
     run = shoal.resume(tmp_path / "run", steps=128, progress=False)

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from shoal import algorithms
 from shoal.errors import NonFiniteError, Terminated
@@ -76,7 +77,9 @@ class SeparateRuns:
         if (folder / manifest.RUN_JSON).exists():
             own = bool(algorithms.own(cell.algorithm))  # the study file names it, as the folder does
             return api.resume(folder, environment=cell.environment, trust=own, progress=progress, steps=steps)
-        flags = cell.flags | self.instance.fixed | {"seeds": self.tuning.seeds, "seed": self.tuning.seed}
+        flags: dict[str, Any] = (
+            cell.flags | self.instance.fixed | {"seeds": self.tuning.seeds, "seed": self.tuning.seed}
+        )
         flags |= {"steps": steps, "schedule_steps": self.instance.updates[-1] * per_update}
         flags |= {"eval_every": None, "eval_episodes": 0}
         return api.train(cell.algorithm, cell.environment, env=cell.env, folder=folder, progress=progress, **flags)

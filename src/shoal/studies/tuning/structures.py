@@ -90,10 +90,9 @@ class Setting:
             sharding.one_device_per_core()
         built = registry.make(cell.environment, **cell.env)
         self.settings = found.sized_for(built.spec)
-        env = wrapped_environment(built, self.settings)
-        self.env = env
+        self.env = env = wrapped_environment(built, self.settings)
         algorithms.check_alone(cell.algorithm, env.spec)
-        if self.hosted:
+        if not isinstance(env, Environment):
             return
         registry.validate(env)
         scale = Scale(self.settings.num_envs, self.settings.rollout_length, 1)
@@ -130,6 +129,7 @@ class Setting:
         }
         plain = Instance(self, {})
         plain.make({})
+        assert isinstance(self.env, Environment)
         return traceable(plain.make, self.env, (plain.settings.num_envs, plain.settings.rollout_length), numbers)
 
 
@@ -239,6 +239,7 @@ class Population:
             folder: of the checkpoints.
         """
         self.instance, self.traced = instance, traced
+        assert isinstance(instance.env, Environment)
         self.settings, self.env, self.tuning = instance.settings, instance.env, instance.setting.method.tuning
         self.checkpoints = Checkpoints(folder, keep=1)
         self.sound: Bool[np.ndarray, " S"] = np.ones(0, bool)
