@@ -104,8 +104,8 @@ def build(
     module, workers = algorithms.get(algorithm), workers_of(env, settings)
     decision = pretraining.decide(module, env, config, scale, settings.seed, workers)
     config = decision.config if decision else config
-    built = _on_fitting_devices(algorithm, env, config, settings, layout, scale, opponents, devices)
-    return built._replace(decision=decision)
+    made = partial(_built, algorithm, env, config, settings, opponents)
+    return _on_fitting_devices(made, settings, layout, scale, devices)._replace(decision=decision)
 
 
 def check_build(
@@ -124,37 +124,32 @@ def check_build(
     """
     layout, scale = _layout(env, settings, devices)
     if pretraining.preparation(algorithms.get(algorithm), env.spec, config, scale) is None:
-        _on_fitting_devices(algorithm, env, config, settings, layout, scale, opponents, devices)
+        made = partial(_built, algorithm, env, config, settings, opponents)
+        _on_fitting_devices(made, settings, layout, scale, devices)
 
 
 def _on_fitting_devices(
-    name: str,
-    env: AnyEnvironment,
-    config: Any,
+    built: Callable[[sharding.Layout, Scale], Built],
     settings: Settings,
     layout: sharding.Layout,
     scale: Scale,
-    opponents: "SavedOpponents | None",
     devices: int | None,
 ) -> Built:
-    """:func:`_built`; where nobody chose the number of devices, on the most on which minibatches are equal.
+    """What ``built`` makes; where nobody chose the number of devices, on the most on which minibatches are equal.
 
     Raises:
         IndivisibleError: there is no such number.
     """
     shards, seeds = layout.mesh.shape[DEVICES], layout.mesh.shape[sharding.SEED_SHARDS]
-    free = settings.devices is None and devices is None and hosts.crew() is None
-    for count in range(shards, 0, -1):
-        if shards % count == 0:
-            if count < shards:
-                layout = sharding.plan_layout(settings.seeds, settings.num_envs, seeds * count)
-                scale = scale._replace(num_envs=layout.num_envs)
+    if settings.devices is None and devices is None and hosts.crew() is None:
+        for count in (n for n in range(shards, 1, -1) if shards % n == 0):
             try:
-                return _built(name, env, config, settings, layout, scale, opponents)
+                return built(layout, scale)
             except IndivisibleError:
-                if not free or count == 1:
-                    raise
-    raise AssertionError
+                fewer = max(n for n in range(1, count) if shards % n == 0)
+                layout = sharding.plan_layout(settings.seeds, settings.num_envs, seeds * fewer)
+                scale = scale._replace(num_envs=layout.num_envs)
+    return built(layout, scale)
 
 
 def _built(
@@ -162,9 +157,9 @@ def _built(
     env: AnyEnvironment,
     config: Any,
     settings: Settings,
+    opponents: "SavedOpponents | None",
     layout: sharding.Layout,
     scale: Scale,
-    opponents: "SavedOpponents | None",
 ) -> Built:
     make = partial(make_algorithm, name, env.spec, settings=settings, scale=scale, opponents=opponents)
     algorithm = make(config)

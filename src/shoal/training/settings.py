@@ -50,7 +50,8 @@ class Settings:
     rollout_length: Count = 128
     """Steps of each environment between two updates (T)."""
     devices: Annotated[int, Bounds(least=1, most=65_536)] | None = None
-    """Number of local devices to use; None for all. Seeds are distributed over them first, then environments."""
+    """Number of local devices to use; None for as many as give equal parts of environments and minibatches. Seeds are
+    distributed over them first, then environments."""
     workers: Literal["processes", "ray"] = "processes"
     """Where host environments are stepped: in processes of this machine, or by actors of a Ray cluster."""
     num_workers: Annotated[int, Bounds(least=0, most=1024)] | None = None
