@@ -76,8 +76,12 @@ ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "pqn": "ip
 """Usual names of single-agent algorithms, and the algorithm here that is the same for a team of one."""
 
 
-SCRIPTED = {"scripted": "shoal.environments.skirmish.scripts"}
-"""Scripted teams that do not learn, and their modules; all commands accept them as algorithms."""
+SCRIPTED = {
+    "constant": "shoal.algorithms.scripts.constant",
+    "random": "shoal.algorithms.scripts.random",
+    "scripted": "shoal.environments.skirmish.scripts",
+}
+"""Teams that do not learn, and their modules; all commands accept them as algorithms."""
 
 _OF_MAPPO = {"baseline": ("value", "q_baseline"), "dead_value": ("team", "dead_values")}
 _OF_MADDPG = {"policies": ("true", "inferred_policies")}

@@ -385,7 +385,7 @@ SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "pqn_vdn": [("skirmish/*", _PQN_SMAC)],
     "ipqn": [("skirmish/*", _PQN_SMAC)],
     "iql": [("skirmish/*", _PYMARL)],
-    "scripted": [("*", {"steps": 1, "num_envs": 1, "rollout_length": 1})],
+    **{name: [("*", {"steps": 1, "num_envs": 1, "rollout_length": 1})] for name in ("constant", "random", "scripted")},
 }
 
 

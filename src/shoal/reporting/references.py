@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from shoal import algorithms
+from shoal.algorithms.scripts.random import drawn
+from shoal.environments.skirmish import scripts
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.rollouts.drawing import WatchedGame
@@ -93,9 +94,9 @@ def _entries(data: bytes) -> Mapping[str, Any]:
 def played(env: AnyEnvironment) -> dict[str, Evaluation]:
     """The scores by the team's name; on the host only of random actions."""
     if isinstance(env, HostEnvironment):
-        found = _on_host(env, _algorithm([_random(env.spec)]))
+        found = _on_host(env, _algorithm([drawn(env.spec)]))
         return {} if found is None else {RANDOM: found}
-    teams = {RANDOM: _random(env.spec)} | _idle(env) | _scripted(env.spec)
+    teams = {RANDOM: drawn(env.spec)} | _idle(env) | _scripted(env.spec)
     most = min(STEPS, AGENT_STEPS // env.spec.num_agents) // env.spec.horizon
     learner, episodes = learner_of(jnp.arange(len(teams))), min(EPISODES, max(FEWEST, most))
     found = evaluate(env, _algorithm(list(teams.values())), learner, jax.random.key(0), episodes)
@@ -121,18 +122,6 @@ def _algorithm(teams: Sequence[Act]) -> Algorithm:
         return learner_of(jnp.arange(1))
 
     return Algorithm(init, lambda count: (), act, lambda learner, data, key: (learner, {}))
-
-
-def _random(spec: EnvSpec) -> Act:
-    space = spec.action
-
-    def act(step: Step, key: PRNGKeyArray) -> Array:
-        drawn = jax.random.uniform(key, step.legal.shape)
-        if isinstance(space, Box):
-            return space.low + (space.high - space.low) * drawn
-        return jnp.where(step.legal, drawn, -1.0).argmax(-1).astype(jnp.int32)
-
-    return act
 
 
 def _idle(env: Environment) -> dict[str, Act]:
@@ -166,19 +155,14 @@ def _some_state(env: Environment) -> PyTree:
 
 
 def _scripted(spec: EnvSpec) -> dict[str, Act]:
-    """The script of :data:`shoal.algorithms.SCRIPTED` that plays by default, where it plays this environment."""
-    found = {}
-    for name in algorithms.SCRIPTED:
-        module = algorithms.get(name)
-        try:
-            script = module.make(spec, module.Config(), Scale(1, 1, 1))
-        except InputError:
-            continue
-        learner = script.init(jax.random.key(0))
-        found[f"script {module.Config().script}"] = lambda step, key, script=script, learner=learner: script.act(
-            learner, (), step, key, True
-        )[1]
-    return found
+    """The script of the environment's own that plays by default, if there is one."""
+    config = scripts.Config()
+    try:
+        script = scripts.make(spec, config, Scale(1, 1, 1))
+    except InputError:
+        return {}
+    learner = script.init(jax.random.key(0))
+    return {f"script {config.script}": lambda step, key: script.act(learner, (), step, key, True)[1]}
 
 
 def _on_host(env: HostEnvironment, algorithm: Algorithm) -> Evaluation | None:

@@ -12,6 +12,7 @@ from typing import Any
 ALGORITHMS: dict[str, int] = {
     "coma": 1,
     "commnet": 1,
+    "constant": 1,
     "facmac": 1,
     "haa2c": 1,
     "haddpg": 1,
@@ -38,6 +39,7 @@ ALGORITHMS: dict[str, int] = {
     "qmix": 1,
     "qplex": 1,
     "qtran": 1,
+    "random": 1,
     "sable": 1,
     "scripted": 1,
     "seps": 1,

@@ -26,7 +26,7 @@ colossus does not walk away from units with a range of 6, though its own is then
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,8 @@ from shoal.environments.skirmish.maps import SIDE
 from shoal.environments.skirmish.observe import CENTRE
 from shoal.environments.skirmish.tasks import battle_of
 from shoal.errors import InputError
-from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, Scale, Step, Trajectory
+from shoal.models.scripted import make_script
+from shoal.types import Algorithm, EnvSpec, Scale, Step
 
 Script = Literal["random", "stop", "heuristic", "attack-nearest", "focus-fire", "kite", "hold"]
 FAR = 1e4
@@ -92,21 +93,10 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         raise InputError(f"scripted plays whole armies on the maps of skirmish/…, not the agents of {spec.name}.")
     battle, sides = found
 
-    def init(key: PRNGKeyArray) -> Learner:
-        del key
-        return Learner({"script": jnp.zeros(1)}, (), (), (), jnp.zeros((), jnp.int32))
+    def actions(step: Step, key: PRNGKeyArray) -> Int[Array, "E N"]:
+        return chosen(battle, config.script, step, key, sides)
 
-    def act(
-        learner: Learner, carry: Any, step: Step, key: PRNGKeyArray, greedy: bool
-    ) -> tuple[Any, Int[Array, "E N"], dict[str, Array]]:
-        del learner, greedy
-        return carry, chosen(battle, config.script, step, key, sides), {}
-
-    def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        del data, key
-        return learner._replace(updates=learner.updates + 1), {}
-
-    return Algorithm(init, lambda count: (), act, update, acts_on="state")
+    return make_script(actions)._replace(acts_on="state")
 
 
 def chosen(
