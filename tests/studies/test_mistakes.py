@@ -197,7 +197,7 @@ MISTAKES = {
     "greedy as a number": (
         END,
         END + "[evaluation]\ngreedy = 1",
-        "[evaluation] greedy must be true or false, not 1.",
+        '[evaluation] greedy must be true, false or "better", not 1.',
     ),
     "an unknown key of the evaluation": (
         END,

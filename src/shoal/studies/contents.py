@@ -34,6 +34,7 @@ from shoal.studies.tables import (
 )
 from shoal.studies.user_modules import changed_modules
 from shoal.system.files import to_json
+from shoal.training.evaluation import mode_name
 
 # Flags that differ between compared rows beyond the axes, since presets and ``[[overrides]]`` give methods values of
 # their own.
@@ -280,7 +281,7 @@ def _conditions(made: Sequence[Record]) -> dict[str, list[str]]:
     for record in made:
         found = record.evaluation
         seeds = record.run["settings"]["seeds"]
-        kind = "greedy" if found["greedy"] else "sampled"
+        kind = mode_name(found["greedy"]) + (" (the better mode)" if found.get("better") else "")
         evaluations.append(
             f"{count_text(seeds, 'seed')}, {found['episodes']} {kind} episodes of the last policy of each"
         )

@@ -47,8 +47,8 @@ def run_cell(cell: Cell, progress: bool = True) -> Record:
     protocol = cell.evaluation
     found = run.evaluate(protocol.episodes, greedy=protocol.greedy, seed=protocol.seed)
     best = None
-    if cell.flags.get("eval_every") is not None:
-        best = run.evaluate(protocol.episodes, greedy=protocol.greedy, seed=protocol.seed, best=True)
+    if cell.flags.get("eval_every") is not None:  # in the mode of the last policies, as all scores of a record
+        best = run.evaluate(protocol.episodes, greedy=found.greedy, seed=protocol.seed, best=True)
     return record_of(cell, run, found, best, time.monotonic() - began)
 
 
@@ -92,8 +92,10 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
     columns = {"score": "return"} | {name: name for name in cell.curves if not rows or name in rows[-1]}
     if absent := [name for name in cell.curves if name not in columns]:
         notices.warn(f"{cell.title}: {unknown('metric of training named', absent[0], rows[-1])}")
-    evaluation = {"episodes": protocol.episodes, "greedy": protocol.greedy, "seed": protocol.seed}
+    evaluation = {"episodes": protocol.episodes, "greedy": found.greedy, "seed": protocol.seed}
     evaluation |= {"step": run.last_step} | _episodes(found)
+    if protocol.greedy is None:
+        evaluation["better"] = True
     if best is not None:
         evaluation["best"] = _episodes(best) | {"step": Checkpoints(run.folder / BEST_FOLDER).load_meta()["step"]}
     return Record(

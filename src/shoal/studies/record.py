@@ -118,7 +118,8 @@ def check_hardware(found: Mapping[str, Any]) -> None:
 
 
 def _check_evaluation(found: Mapping[str, Any], seeds: Any) -> None:
-    check_keys("evaluation", found, (*_EVALUATION, "best") if "best" in found else _EVALUATION)
+    check_keys("evaluation", found, (*_EVALUATION, *(name for name in ("best", "better") if name in found)))
+    check_kind("evaluation.better", found.get("better", True), bool)
     check_kind("evaluation.greedy", found["greedy"], bool)
     for name in ("episodes", "seed", "step"):
         check_kind(f"evaluation.{name}", found[name], int)
@@ -222,7 +223,8 @@ class Record:
     """The final evaluation: ``episodes``, ``greedy``, ``seed`` of the episodes, ``step`` of the evaluated policy,
     ``scores`` and ``lengths`` [seeds, episodes], and ``metrics`` by name, [seeds, episodes] with None where unknown.
     With ``eval_every``, ``best`` holds ``scores``, ``lengths`` and ``metrics`` of the best policy of each seed on the
-    same episodes, which are not those that selected it, and the ``step`` [seeds] at which it was selected."""
+    same episodes, which are not those that selected it, and the ``step`` [seeds] at which it was selected. ``better``
+    is true where ``greedy`` was not chosen by the study, but is the better mode of this run."""
     evaluations: dict[str, list] = field(default_factory=dict)
     """With ``eval_every``, the greedy evaluations during training: ``step`` [X], ``score`` [X, seeds], and metrics of
     the environment by name."""

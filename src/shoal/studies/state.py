@@ -77,12 +77,13 @@ def records_of_cells(folder: Path, cells: Iterable[Cell], warn: Warn = notices.w
             continue
         record = opened_record(one)
         protocol = {name: record.evaluation[name] for name in ("episodes", "greedy", "seed")}
+        protocol |= {"greedy": None} if record.evaluation.get("better") else {}
         changed = [name for name, value in vars(cell.evaluation).items() if protocol[name] != value]
         if difference := cell.difference(record.run):
             warn(f"{one.where} is not used, since it belongs to another run: {difference}.")
         elif changed:
             name = changed[0]
-            now, was = vars(cell.evaluation)[name], protocol[name]
+            now, was = ("better" if one is None else one for one in (vars(cell.evaluation)[name], protocol[name]))
             warn(f"{one.where} is not used: {name} of its evaluation is {was}, but {now} in the study.")
         else:
             found[cell.name] = record

@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -199,8 +199,9 @@ class Protocol:
 
     episodes: int = 256
     """Whole episodes of each seed."""
-    greedy: bool = True
-    """Act by the mode of the policy rather than by sampling."""
+    greedy: bool | None = True
+    """Act by the mode of the policy rather than by sampling; None: each run in the better of both
+    (:func:`shoal.training.evaluation.preferred`)."""
     seed: int = SEED
     """Seed of the episodes."""
 
@@ -322,7 +323,8 @@ def read_study(path: Path) -> StudyFile:
     evaluation, kept = whole.table("evaluation"), whole.table("record")
     tables, figures = whole.tables("tables"), whole.tables("figures")
     scales, references = whole.tables("scales"), whole.tables("references")
-    searched = tuning(whole.table("tuning")) if "tuning" in whole.left else None
+    protocol = _protocol(evaluation)
+    searched = replace(tuning(whole.table("tuning")), greedy=protocol.greedy) if "tuning" in whole.left else None
     primary = parsed_primary(whole.table("primary")) if "primary" in whole.left else None
     whole.end(_KEYS)
     return StudyFile(
@@ -335,7 +337,7 @@ def read_study(path: Path) -> StudyFile:
         variants,
         tuple(Choice(i, one.table("where").flags(), one.flags()) for i, one in enumerate(overrides, 1)),
         tuple(Choice(i, one.flags(), {}) for i, one in enumerate(exclude, 1)),
-        _protocol(evaluation),
+        protocol,
         _curves(kept),
         tuple(parsed_table(i, one) for i, one in enumerate(tables, 1)),
         tuple(parsed_figure(i, one) for i, one in enumerate(figures, 1)),
@@ -371,9 +373,18 @@ def _variants(parts: list[Keys]) -> dict[str, dict[str, Any]]:
     return variants
 
 
+def modes(part: Keys) -> bool | None:
+    """Take ``greedy``: true, false, or "better" for each run's better mode of acting, which is None."""
+    what = 'true, false or "better"'
+    found = part.take("greedy", what, (bool, str), True)
+    if isinstance(found, str) and found != "better":
+        part.refuse("greedy", f"must be {what}, not {found!r}.")
+    return None if found == "better" else found
+
+
 def _protocol(part: Keys) -> Protocol:
     episodes = part.count("episodes", Protocol.episodes, 1, 1_000_000)
-    greedy = part.take("greedy", "true or false", (bool,), Protocol.greedy)
+    greedy = modes(part)
     seed = part.count("seed", Protocol.seed, 0, LARGEST_INT)
     part.end(("episodes", "greedy", "seed"))
     return Protocol(episodes, greedy, seed)

@@ -121,22 +121,28 @@ def mode_name(greedy: bool) -> str:
 
 
 def preferred(greedy: Evaluation, sampled: Evaluation) -> Evaluation:
-    """Of the same policies in both modes the one that they act in by default, with the other as its ``other``.
+    """Of the same policies in both modes the one that they act in by default, with the other as its ``other``."""
+    if sampled_is_better(greedy.scores, sampled.scores):
+        return sampled._replace(other=greedy)
+    return greedy._replace(other=sampled)
 
-    It is ``sampled`` if its mean score is higher by more than the 95 % interval of the difference, which is Welch's t
-    over episodes within seeds: these policies are compared, and not the ones that other seeds would have become. With
-    one episode of each seed there is no interval, and it is ``greedy``.
+
+def sampled_is_better(greedy: np.ndarray, sampled: np.ndarray) -> bool:
+    """Whether the scores [S, episodes] of sampled actions are higher than those of greedy ones of the same policies.
+
+    They are if their mean is higher by more than the 95 % interval of the difference, which is Welch's t over episodes
+    within seeds: these policies are compared, and not the ones that other seeds would have become. With one episode of
+    each seed there is no interval, and they are not.
     """
     from scipy.special import stdtrit
 
-    parts = [part for one in (greedy, sampled) for part in one.scores.astype(np.float64)]
-    better, seeds, count = sampled.mean - greedy.mean, len(greedy.scores), greedy.scores.shape[1]
-    if count > 1 and better > 0:
-        spread = np.array([part.var(ddof=1) / count for part in parts])
-        freedom = spread.sum() ** 2 / max((spread**2).sum() / (count - 1), np.finfo(np.float64).tiny)
-        if better > stdtrit(max(freedom, 1.0), 0.975) * math.sqrt(spread.sum()) / seeds:
-            return sampled._replace(other=greedy)
-    return greedy._replace(other=sampled)
+    parts = [part for one in (greedy, sampled) for part in one.astype(np.float64)]
+    better, seeds, count = float(sampled.mean()) - float(greedy.mean()), len(greedy), greedy.shape[1]
+    if count < 2 or better <= 0:
+        return False
+    spread = np.array([part.var(ddof=1) / count for part in parts])
+    freedom = spread.sum() ** 2 / max((spread**2).sum() / (count - 1), np.finfo(np.float64).tiny)
+    return bool(better > stdtrit(max(freedom, 1.0), 0.975) * math.sqrt(spread.sum()) / seeds)
 
 
 class MetricMean(NamedTuple):

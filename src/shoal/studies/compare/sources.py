@@ -6,7 +6,7 @@ one configuration, on one or several environments.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,8 @@ class Source:
     curves: Mapping[str, Curve]
     """Those that are known: of evaluations during training (:data:`GREEDY`) and of the episodes of training
     (:data:`TRAINING`)."""
+    better: bool = False
+    """Whether its study evaluates each run in its better mode, so that modes may differ."""
 
 
 def read_source(path: Path, metric: str) -> Source:
@@ -125,7 +127,8 @@ def _from_record(one: archive.Stored, metric: str) -> Source:
         curves[TRAINING] = known_points(steps, points)
     axes = {axis: value for axis, value in held.cell.items() if axis != "environment" and not axis.startswith("env.")}
     step, greedy = held.evaluation["step"], held.evaluation["greedy"]
-    return _source(path, one.name, run, axes, seeds, step, greedy, scores, curves)
+    found = _source(path, one.name, run, axes, seeds, step, greedy, scores, curves)
+    return replace(found, better=held.evaluation.get("better", False))
 
 
 def _source(
@@ -280,7 +283,7 @@ def check_methods(methods: Methods) -> None:
                         f"one of them out."
                     )
     every = [one for tasks in methods.values() for runs in tasks.values() for one in runs]
-    sampled, greedy = ([one for one in every if one.greedy is kind] for kind in (False, True))
+    sampled, greedy = ([one for one in every if one.greedy is kind and not one.better] for kind in (False, True))
     if sampled and greedy:
         raise InputError(
             f"The final evaluation of {sampled[0].path} is sampled and that of {greedy[0].path} is greedy."

@@ -15,7 +15,7 @@ from shoal.bounds import LARGEST_INT
 from shoal.errors import InputError, unknown
 from shoal.studies.keys import Keys, key
 
-Scores = Sequence[Sequence[float] | None]
+Scores = Sequence[Sequence[float | int] | None]
 """Of one trial at one rung, in every environment: the score of each seed, or None if it diverged there."""
 
 
@@ -112,7 +112,7 @@ class Tuning:
     seed: int
     """The first of these seeds."""
     episodes: int
-    """Greedy episodes of each seed, in each environment, at each rung."""
+    """Episodes of each seed, in each environment, at each rung."""
     evaluation_seed: int
     """Seed of these episodes."""
     draw: int
@@ -126,6 +126,8 @@ class Tuning:
     default: bool
     """Whether the first trial has the values that the runs have without tuning."""
     ranges: tuple[Ranges, ...]
+    greedy: bool | None = True
+    """How the policies of trials act, as in ``[evaluation]``: greedy, sampled, or each trial in its better mode."""
 
     def plan(self, steps: int, environments: int) -> tuple[Rung, ...]:
         """The rungs of each round of a method, whose whole trials have ``steps`` steps."""

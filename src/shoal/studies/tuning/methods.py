@@ -217,7 +217,8 @@ def _typed(config: Any, flag: str, value: Any) -> Any:
 
 
 def _digest(method: Method) -> str:
-    tuning = {name: value for name, value in vars(method.tuning).items() if name not in ("trials", "budget", "ranges")}
+    known = ("trials", "budget", "ranges", *(["greedy"] if method.tuning.greedy is True else []))
+    tuning = {name: value for name, value in vars(method.tuning).items() if name not in known}
     parts = {
         "cells": [cell.digest for cell in method.cells],
         "ranges": {flag: asdict(span) for flag, span in method.ranges.items()},

@@ -15,6 +15,7 @@ from shoal.studies.study_file import StudyFile, command_in_folder, link_text
 from shoal.studies.tuning.methods import Method, methods
 from shoal.studies.tuning.record import TuningRecord, mean_score, tuning_records
 from shoal.system.files import write_text
+from shoal.training.evaluation import mode_name
 
 # A figure of all trials of a search as SVG text, which has the same bytes with any version of any library.
 
@@ -186,10 +187,11 @@ def _method(record: TuningRecord, file: str) -> list[str]:
     kind = "random search" if tuning["search"] == "random" else f"search by {_plain(str(tuning['search']))}"
     rounds = f" in each of {tuning['rounds']} rounds" if tuning["rounds"] > 1 else ""
     rungs = ", ".join(f"{number_text(trials)} trials to {number_text(steps)} steps" for steps, trials in record.rungs)
-    first = tuning["seed"]
+    first, greedy = tuning["seed"], tuning.get("greedy", True)
+    acting = "episodes in the better mode" if greedy is None else f"{mode_name(greedy)} episodes"
     budget = (
         f"Successive halving with {kind}{across}: {rungs}{rounds}. Each trial has the seeds {first} to "
-        f"{first + tuning['seeds'] - 1}, and {tuning['episodes']} greedy episodes of each at every rung. Budget: "
+        f"{first + tuning['seeds'] - 1}, and {tuning['episodes']} {acting} of each at every rung. Budget: "
         f"{number_text(record.budget['steps'])} environment steps over all trials and seeds, of which "
         f"{number_text(record.budget['trained'])} were done (whole updates, and none of trials that diverged), and "
         f"{number_text(record.budget['episodes'])} episodes of evaluation. {_programs(record)}"

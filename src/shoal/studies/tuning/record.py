@@ -49,7 +49,7 @@ class TuningRecord:
     ``env``, ``settings`` and ``config``."""
     tuning: dict[str, Any]
     """The settings of the search: ``eta``, ``rounds``, ``seeds``, ``seed``, ``episodes``, ``evaluation_seed``,
-    ``draw``, ``search`` and ``default``."""
+    ``draw``, ``search``, ``default``, and ``greedy``, which older records lack: they are greedy."""
     ranges: dict[str, dict[str, Any]]
     """By flag: ``low``, ``high``, ``log`` and ``values``; and ``kind``, ``traced`` or ``structural``."""
     rungs: list[list[int]]

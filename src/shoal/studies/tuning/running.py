@@ -63,7 +63,7 @@ def tuning_record_of(state: Search) -> TuningRecord:
     method, made, reached = state.method, manifest.describe_machine(), state.reached()
     commit: str | None = made["commit"]
     tuning = method.tuning
-    names = ("eta", "rounds", "seeds", "seed", "episodes", "evaluation_seed", "draw", "search", "default")
+    names = ("eta", "rounds", "seeds", "seed", "episodes", "evaluation_seed", "draw", "search", "default", "greedy")
     return TuningRecord(
         study=method.study,
         method={axis: listed(value) for axis, value in method.values.items()},

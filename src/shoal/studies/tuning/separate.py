@@ -66,7 +66,7 @@ class SeparateRuns:
             finally:
                 self.seconds += time.monotonic() - began
             seed = self.tuning.evaluation_seed + number * SEED_DISTANCE
-            played = run.evaluate(self.tuning.episodes, greedy=True, seed=seed)
+            played = run.evaluate(self.tuning.episodes, greedy=self.tuning.greedy, seed=seed)
             scores = played.scores.mean(1)
             found[trial] = rounded_numbers(scores) if all(map(math.isfinite, scores)) else None
         return found

@@ -31,7 +31,7 @@ from shoal.studies.tuning.file import Rung
 from shoal.studies.tuning.methods import Method
 from shoal.system.files import make_folder
 from shoal.training import checks, feed, memory, pretraining, sharding
-from shoal.training.evaluation import first_episodes
+from shoal.training.evaluation import first_episodes, sampled_is_better
 from shoal.training.program import Program, TrainState, compile_program, placed_state
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
@@ -219,7 +219,7 @@ def whole_updates(rungs: Sequence[Rung], per_update: int) -> tuple[int, ...]:
     return found
 
 
-TrialScores = dict[int, list[float] | None]
+TrialScores = dict[int, list[float | int] | None]
 """By trial, the mean score of each seed; None if it diverged."""
 
 
@@ -367,21 +367,29 @@ class Population:
         self.checkpoints.save(self.update, self._now, meta)
 
     def _evaluate(self, state: TrainState, trials: Mapping[int, Trial], number: int) -> TrialScores:
-        """Greedy episodes, the same for every trial, but new ones at every rung, since they select the trials."""
+        """Episodes, the same for every trial, but new ones at every rung, since they select the trials."""
         seeds, episodes, entries = self.tuning.seeds, self.tuning.episodes, len(self.sound)
         key = jax.random.fold_in(jax.random.key(self.tuning.evaluation_seed), number)
         keys = jax.random.split(key, seeds)[_filled(np.tile(np.arange(seeds), len(trials)), entries)]
         carry = self.algorithm.initial_carry(episodes)
-        play = jax.vmap(first_episodes(self.env, self.algorithm.act, carry, episodes, True), axis_name=fused.SEEDS)
         learner = state.learner._replace(critic=(), optimiser=(), statistics=())
-        compiled = wait(jax.jit(play).lower(learner, keys).compile)
-        returns = np.asarray(ready(compiled(learner, keys))[0])
-        scores = self.env.spec.scores(returns).mean(1)
+
+        def played(greedy: bool) -> np.ndarray:
+            """The scores [entries, episodes]."""
+            episode = first_episodes(self.env, self.algorithm.act, carry, episodes, greedy)
+            compiled = wait(jax.jit(jax.vmap(episode, axis_name=fused.SEEDS)).lower(learner, keys).compile)
+            return self.env.spec.scores(np.asarray(ready(compiled(learner, keys))[0]))
+
+        both = self.tuning.greedy is None and self.algorithm.stochastic
+        scores = played(self.tuning.greedy is not False)
+        sampled = played(False) if both else scores
         found: TrialScores = {}
         for i, trial in enumerate(trials):
             own = slice(i * seeds, (i + 1) * seeds)
-            sound = self.sound[own].all() and all(map(math.isfinite, scores[own]))
-            found[trial] = rounded_numbers(scores[own]) if sound else None
+            chosen = sampled if both and sampled_is_better(scores[own], sampled[own]) else scores
+            means = chosen[own].mean(1)
+            sound = self.sound[own].all() and all(map(math.isfinite, means))
+            found[trial] = rounded_numbers(means) if sound else None
         return found
 
 
