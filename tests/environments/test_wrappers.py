@@ -153,7 +153,8 @@ def expected(plain: list[Any], spec: EnvSpec, w: Wrapping) -> list[dict[str, np.
                 "obs": np.stack([np.pad(row, (0, widest - len(row))) for row in rows]),
                 "reward": now.reward * w.reward_scale,
                 "last": now.last | (w.time_limit is not None and t >= w.time_limit),
-                **{name: getattr(now, name) for name in ("state", "alive", "discount", "legal")},
+                "discount": now.discount * (not (w.limit_terminates and t >= (w.time_limit or END))),
+                **{name: getattr(now, name) for name in ("state", "alive", "legal")},
             }
         )
     return timesteps
@@ -161,6 +162,7 @@ def expected(plain: list[Any], spec: EnvSpec, w: Wrapping) -> list[dict[str, np.
 
 CASES = {
     "limit": (SPEC, Wrapping(time_limit=4)),
+    "limit that terminates": (SPEC, Wrapping(time_limit=4, limit_terminates=True)),
     "limit where it ends": (SPEC, Wrapping(time_limit=END)),
     "stack": (SPEC, Wrapping(frame_stack=3)),
     "stack of one width": (ALONE, Wrapping(frame_stack=2)),

@@ -521,3 +521,14 @@ def test_a_pipe_does_not_hang_the_command_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shoal.cli", "curves", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "is not a regular file" in done.stderr
+
+
+def test_a_run_from_before_an_option_existed_is_read(tmp_path: Path) -> None:
+    folder = written(tmp_path, "maddpg+iddpg")
+    whole = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    older = copy.deepcopy(whole)
+    del older["config"]["settings"]["limit_terminates"]
+    for flag in ("side1_stored_state", "side2_stored_state", "side1_noise_final", "side2_sequence_start"):
+        del older["config"]["config"][flag]
+    (folder / "run.json").write_text(json.dumps(older), encoding="utf-8")
+    assert again(folder) == whole["config"]

@@ -70,6 +70,16 @@ def time_limit(spec: EnvSpec, limit: int) -> Change:
     return Change(replace(spec, horizon=min(spec.horizon, limit)), begin, follow)
 
 
+def limit_terminates(spec: EnvSpec) -> Change:
+    """Set ``discount`` to 0 wherever an episode ends, so that nothing bootstraps over a time limit."""
+
+    def follow(memory: Any, step: Any, action: Any) -> tuple[Any, Any]:
+        xp = step.discount.__array_namespace__()
+        return memory, step._replace(discount=xp.where(step.last, xp.zeros_like(step.discount), step.discount))
+
+    return Change(spec, lambda step: ((), step), follow)
+
+
 def reward_scale(spec: EnvSpec, scale: float) -> Change:
     """Multiply rewards by ``scale``."""
 

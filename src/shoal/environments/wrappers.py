@@ -32,6 +32,9 @@ class Wrapping:
 
     time_limit: Size | None = None
     """End episodes after this many steps; the discount does not change, so that values bootstrap."""
+    limit_terminates: bool = False
+    """Count a time limit as a termination, with discount 0, as libraries do that report both alike (EPyMARL's
+    wrappers). Values are then those of a finite episode, of which agents without the time observe too little."""
     crop: tuple[Annotated[int, Bounds(least=0, most=100_000)], ...] | None = None
     """Remove this many pixels at the top, bottom, left and right of images."""
     greyscale: bool = False
@@ -61,7 +64,7 @@ class Wrapping:
     @property
     def observing(self) -> "Wrapping":
         """The options that change observations, masks or actions, which deployed policies apply themselves."""
-        return replace(self, time_limit=None, reward_scale=1.0)
+        return replace(self, time_limit=None, limit_terminates=False, reward_scale=1.0)
 
     @property
     def look(self) -> Look:
@@ -104,6 +107,8 @@ def change_of(spec: EnvSpec, wrapping: Wrapping) -> Change:
     w, makers = wrapping, []
     if w.time_limit is not None:
         makers.append(functools.partial(changes.time_limit, limit=w.time_limit))
+    if w.limit_terminates:
+        makers.append(changes.limit_terminates)
     if w.look != Look():
         looked = functools.partial(images.change_images, look=w.look)
         if w.blind:

@@ -7,11 +7,12 @@ machines are compared.
 import contextlib
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -205,6 +206,23 @@ def identity(config: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
     return {"format": RUN_FORMAT, "config": to_json(config, "run"), "free": free}
 
 
+LATER = {
+    "limit_terminates": False,
+    "noise_final": None,
+    "noise_fraction": 1.0,
+    "random_start": False,
+    "sequence_start": "anywhere",
+    "stored_state": False,
+}
+"""Settings, and options of algorithms, that this format has gained: what a run did that lacks them."""
+
+
+def with_later(entries: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """The entries, with those of :data:`LATER` that are known but missing; also those of a side (``side1_…``)."""
+    names = {flag: re.sub(r"^side\d_", "", flag) for flag in known}
+    return {flag: LATER[name] for flag, name in names.items() if name in LATER} | dict(entries)
+
+
 def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
     """Compare a checkpoint's configuration with its run's, both made by :func:`identity`.
 
@@ -220,6 +238,9 @@ def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
     if not isinstance(config, dict) or recorded.get("format") != RUN_FORMAT:
         raise CheckpointError(f"The checkpoint of step {step} does not contain the run's configuration.")
     before, now = _flat(config), _flat(here["config"])
+    for part in ("settings", "config"):
+        known = [key.removeprefix(f"{part}.") for key in now if key.startswith(f"{part}.")]
+        before = {f"{part}.{flag}": x for flag, x in with_later({}, known).items()} | before
     undescribed = set() if before.get("spec.parts") else {"spec.parts"}  # widths are compared
     for key in before | now:
         if key in here["free"] or key in undescribed:

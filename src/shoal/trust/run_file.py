@@ -151,12 +151,16 @@ def _check_parts(entries: dict[str, Any]) -> None:
         raise InputError(f"'by_name' must be true or false, not {shortened(entries['by_name'])}.")
     for option in entries["env"]:
         _check_text("a key in 'env'", option)
-    _check_keys("settings", entries["settings"], flags_of(Settings()))
+    known = flags_of(Settings())
+    entries["settings"] = manifest.with_later(entries["settings"], known)
+    _check_keys("settings", entries["settings"], known)
 
 
 def _described(entries: dict[str, Any]) -> Described:
     settings, config = Settings(), algorithms.get(entries["algorithm"]).Config()
-    _check_keys("config", entries["config"], flags_of(config))
+    known = flags_of(config)
+    entries["config"] = manifest.with_later(entries["config"], known)
+    _check_keys("config", entries["config"], known)
     settings = override(settings, entries["settings"], lone=False)
     settings.check()
     config, spec = override(config, entries["config"], lone=False), spec_of(entries["spec"])
