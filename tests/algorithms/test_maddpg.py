@@ -155,7 +155,7 @@ def test_the_noise_decreases_linearly_and_then_is_constant() -> None:
          "local_roles needs critic_input concat, not state."),
         (SPEC, {"critic_input": "agent"}, "There is no critic input 'agent'; known: concat, local, state."),
         (FLAT, {"critic_input": "state"},
-         "toy has no global state: critic_input 'state' needs one; use 'concat' or 'local'."),
+         "toy has no global state: critic_input 'state' needs one; use one of observations."),
         (make_spec(action=Box(2, -np.inf, np.inf)), {},
          "toy has the action box [-inf, inf]; a Gaussian needs a finite one."),
     ],

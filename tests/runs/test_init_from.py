@@ -22,6 +22,8 @@ from shoal.runs.run import Run
 from shoal.training.program import TrainState
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
+from shoal.types import Scale
+from support.algorithm_kinds import config_of, spec_of
 
 SMALL: dict[str, Any] = {
     "num_envs": 4,
@@ -132,6 +134,30 @@ def test_every_array_that_is_not_taken_has_a_reason() -> None:
         "statistics.value": init_from.SCALE,
         "critic.head.bias": init_from.SCALE,
     }
+
+
+def learner_shapes(name: str, kind: str, **flags: Any) -> Any:
+    """Of an algorithm's new learner with one seed."""
+    made = get(name).make(spec_of(kind), config_of(name, kind, **flags), Scale(4, 6, 10))
+    return jax.eval_shape(jax.vmap(made.init), jax.random.split(jax.random.key(0), 1))
+
+
+def matched(source: Any, target: Any) -> init_from.Transfer:
+    there = {name: x.shape for name, x in init_from.arrays_by_name(source).items()}
+    return init_from.match_arrays(there, target)
+
+
+def test_twin_critics_do_not_start_as_copies_of_one() -> None:
+    found = matched(learner_shapes("haddpg", "box"), learner_shapes("hatd3", "box"))
+    assert not any(name.startswith("critic/") for name in found.taken) and not found.complete
+    assert any(name.startswith("policy/actor/") for name in found.taken)
+
+
+def test_the_guider_of_magpo_keeps_its_actions_where_values_have_another_scale() -> None:
+    flags = {"guider": "mat", "guider_width": 4}
+    found = matched(*(learner_shapes("magpo", "discrete", value_norm=x, **flags) for x in ("running", "none")))
+    assert [name for name in found.rescaled if "decoder" in name] == [] and found.rescaled
+    assert any(name.startswith("critic/decoder/head") for name in found.taken)
 
 
 def test_a_policy_of_another_shape_is_refused(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:

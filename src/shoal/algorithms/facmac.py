@@ -26,6 +26,7 @@ from shoal.bounds import Depth, Fraction, Index, Positive, Rate, Size, Tiny, Wid
 from shoal.learning.optimiser import by_part
 from shoal.learning.replay import check_windows
 from shoal.models.deterministic import TeamCritics, make_critics
+from shoal.models.utilities import mixer_input
 from shoal.networks.body import Body
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, EnvSpec, PyTree, Scale, Step
@@ -75,6 +76,7 @@ def make_factored_critic(spec: EnvSpec, c: Config) -> TeamCritics:
     sizes = qmix.Config(
         mixer_input=c.critic_input, mixing_width=c.mixing_width, hyper_width=c.hyper_width, hyper_layers=c.hyper_layers
     )
+    mixer_input(spec, c.critic_input, "critic_input")  # for its errors, which name this option
     mixer = qmix.make_mixer(spec, sizes, c.monotone)
 
     def init(key: PRNGKeyArray) -> PyTree:

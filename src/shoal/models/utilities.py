@@ -175,14 +175,14 @@ class Mixer(NamedTuple):
         return self.apply(params, chosen_utility(q, action, step.alive), greedy_action(q, step)[1], action, step)
 
 
-def mixer_input(spec: EnvSpec, kind: str) -> Input:
-    """What a mixer reads: the global ``state``, or ``concat``, all agents' observations.
+def mixer_input(spec: EnvSpec, kind: str, option: str = "mixer_input") -> Input:
+    """What a mixer reads: the global ``state``, or ``concat``, all agents' observations; ``option`` is for messages.
 
     Raises:
         InputError: there is no such input, or no global state.
     """
     if kind not in ("state", "concat"):
-        raise unknown("mixer_input", kind, ("state", "concat"))
+        raise unknown(option, kind, ("state", "concat"))
     if kind == "state" and spec.state_dim == 0:
-        raise InputError(f"{spec.name} has no global state, which the mixer would read; use mixer_input 'concat'.")
+        raise InputError(f"{spec.name} has no global state, which the mixer would read; use {option} 'concat'.")
     return critic_input(spec, kind, agent_id=False)

@@ -194,7 +194,7 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     n, own = spec.num_agents, observation_layout(spec)
     state, number = vector_layout(spec.state_dim, "state"), vector_layout(n, "id")
     if kind in ("state", "agent", "pruned") and spec.state_dim == 0:
-        raise InputError(f"{spec.name} has no global state: critic_input {kind!r} needs one; use 'concat' or 'local'.")
+        raise InputError(f"{spec.name} has no global state: critic_input {kind!r} needs one; use one of observations.")
     if kind == "local":
         return actor_input(spec, agent_id)
     if kind == "concat":

@@ -427,7 +427,7 @@ _HANDS: Flags = {
     "steps": 1e6,
     "eval_episodes": 32,
 }
-# HARL's of HalfCheetah 2x3 and Ant 4x2; Walker2d's and Hopper's step is 1e-4.
+# HARL's of HalfCheetah 2x3 and Ant 4x2, for all robots; its step is 1e-4 for Walker2d and Hopper, with 3 epochs for Hopper.
 _HAA2C_BODY: Flags = {name: value for name, value in _BODY.items() if name != "clip"} | {
     "epochs": 5,
     "value_clip": 0.1,
@@ -452,8 +452,10 @@ _HADDPG_BODIES: list[tuple[str, Flags]] = [
 _FACMAC_BODIES: Flags = _TEN | {"batch_size": 1000, "target_rate": 0.01}
 _SOFT: Flags = _BODIES | {"num_envs": 20, "rollout_length": 10, "gradient_steps": 10}
 _FIXED: Flags = _SOFT | {"adapt_alpha": False, "alpha": 0.2}
+_FIXED_ANT: Flags = _FIXED | {"n_step": 5, "critic_learning_rate": 3e-4}
 _HASAC_BODIES: list[tuple[str, Flags]] = [
-    ("mamujoco/Ant-*", _FIXED | {"n_step": 5, "critic_learning_rate": 3e-4}),
+    *((f"mamujoco/Ant-{parts}", _FIXED_ANT | {"batch_size": 2200}) for parts in ("2x4", "8x1")),
+    ("mamujoco/Ant-*", _FIXED_ANT),
     ("mamujoco/Walker2d-*", _FIXED | {"n_step": 20, "learning_rate": 5e-4}),
     ("mamujoco/*", _SOFT | {"n_step": 10}),
 ]

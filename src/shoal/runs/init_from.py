@@ -88,7 +88,10 @@ def match_arrays(there: Mapping[str, Shape], learner: Learner) -> Transfer:
     inside = {f"{scale}/{field}" for scale in scales.values() for field in Running._fields}
     copies = {name: followed for name in here if (followed := _followed(name, here))}
     nets = [name for name in here if name not in inside and _is_net(name)]
-    wrong = {_layer(name) for name in nets if not _fits(here[name], shapes.get(name))}
+    # Twin critics that start as copies of one have the same targets and gradients, and stay equal for ever.
+    targets = any("/target/" in name for name in here)
+    single = {name for name in nets if targets and name.startswith("critic/")}
+    wrong = {_layer(name) for name in nets if not _fits(here[name], shapes.get(name), copied=name not in single)}
     fits = {name for name in nets if _layer(name) not in wrong}
     kept = {
         plain
@@ -189,11 +192,12 @@ def _fits(here: Shape, there: Shape | None, copied: bool = True) -> bool:
 
 
 def _value_heads(nets: list[str], scale: str) -> set[str]:
-    """The last layers whose outputs are on this scale of values; MAT's are in its encoder."""
+    """The last layers whose outputs are on this scale of values; MAT's are in its encoder, as those of MAGPO's guider,
+    whose decoder's are of its actions."""
     side = scale.removeprefix("statistics").removesuffix("/value")
     critic = [name for name in nets if name.startswith(f"critic{side}/")]
     encoder = [name for name in nets if name.startswith(f"policy{side}/actor/encoder/")]
-    return {name for name in critic or encoder if "head" in name.split("/")}
+    return {name for name in critic or encoder if "head" in (parts := name.split("/")) and "decoder" not in parts}
 
 
 def _followed(name: str, here: Mapping[str, Shape]) -> str | None:
