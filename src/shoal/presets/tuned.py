@@ -427,7 +427,7 @@ _HANDS: Flags = {
     "steps": 1e6,
     "eval_episodes": 32,
 }
-# HARL's of HalfCheetah 2x3 and Ant 4x2, for all robots; its step is 1e-4 for Walker2d and Hopper, with 3 epochs for Hopper.
+# HARL's of HalfCheetah 2x3 and Ant 4x2, for all robots; its own of Walker2d and Hopper have steps of 1e-4.
 _HAA2C_BODY: Flags = {name: value for name, value in _BODY.items() if name != "clip"} | {
     "epochs": 5,
     "value_clip": 0.1,
