@@ -80,7 +80,8 @@ class Terminated(SystemExit):
 def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
     """An error that suggests the most similar known name, for example ``unknown("algorithm", "mapo", ["mappo"])``."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    alike = [one for one in known if one.casefold() == name.casefold()]
+    near = alike or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"known: {', '.join(known)}."
     if near:
         hint = f"did you mean {near[0]!r}?"

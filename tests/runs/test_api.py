@@ -202,6 +202,14 @@ def test_a_folder_holds_one_run(own: Own) -> None:
     assert (own.folder / "run.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["report.html", "replay.gif", "evaluation.json"])
+def test_a_users_own_file_is_not_replaced(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=f"contains {name}, which a run would replace; choose another folder"):
+        shoal.train("mappo", "toys:coordination", folder=tmp_path, **trained.QUICK)
+    assert {path.name for path in tmp_path.iterdir()} == {name, ".lock"} and (tmp_path / name).read_text() == "mine"
+
+
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("something else")
     with pytest.raises(InputError, match="is a file, not a folder"):

@@ -45,6 +45,18 @@ def nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "__init__", lambda *_, **__: pytest.fail("a trainer was made"))
 
 
+def test_settings_of_a_finished_run_change_and_what_it_was_made_with_stays(copy: Path) -> None:
+    text = (copy / "run.json").read_text(encoding="utf-8")
+    found = json.loads(text)
+    found["made_with"]["hardware"]["devices"][0]["count"] = 7
+    found["made_with"]["versions"]["jax"] = "0.0.1"
+    (copy / "run.json").write_text(json.dumps(found), encoding="utf-8")
+    assert cli.main(["train", "--resume", str(copy), "--eval-every", "1600", "--no-progress"]) == 0
+    after = json.loads((copy / "run.json").read_text(encoding="utf-8"))
+    assert after["made_with"] == found["made_with"]
+    assert after["config"]["settings"] == found["config"]["settings"] | {"eval_every": 1600}
+
+
 def test_resuming_a_finished_run_prints_its_summary(
     copy: Path, nothing_compiles: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

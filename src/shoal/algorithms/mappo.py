@@ -1,6 +1,6 @@
 """MAPPO: multi-agent PPO with a centralised critic (Yu et al. 2022); with ``critic_input="local"`` it is IPPO.
 
-    max_θ  E[ min(r A, clip(r, 1 ± ε) A) + σ S(π_θ) − κ KL(π_old ‖ π_θ) ]      (Yu et al. 2022, appendix A, L(θ))
+    max_θ  E[ min(r A, clip(r, 1 ± ε) A) + σ S(π_θ) − κ KL(π_old ‖ π_θ) ]      (Yu et al. 2022, appendix A, L(θ): κ = 0)
     min_φ  E[ max(ℓ(V_φ − R), ℓ(clip(V_φ, V_old ± ε) − R)) ]                    (Yu et al. 2022, appendix A, L(φ))
 
 with r = π_θ(a|o) / π_old(a|o), A from GAE (Schulman et al. 2016, eq. 16) and R = A + V. Means are over alive agents,

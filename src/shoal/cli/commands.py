@@ -16,7 +16,7 @@ from shoal import algorithms
 from shoal.bounds import LARGEST_INT, Bounds, check_bounds
 from shoal.cli import completion, study, train
 from shoal.cli.flags import Command, Flag, FlagValues, first_line, of_environment, of_fields
-from shoal.environments.names import FAMILIES, check_name
+from shoal.environments.names import FAMILIES, check_name, completed
 from shoal.errors import InputError, shortened, unknown
 from shoal.storage import zoo
 from shoal.system import shipped
@@ -281,10 +281,10 @@ class Curves:
 
 @dataclasses.dataclass
 class List:
-    """List the algorithms or the environments, one on each line."""
+    """List the algorithms, the environments, or the tasks of a family of environments, one on each line."""
 
     what: str
-    """Either algorithms or environments."""
+    """Either algorithms or environments, or the beginning of environments' names, for example skirmish/."""
 
     def __call__(self) -> int:
         """Print the lines."""
@@ -296,11 +296,13 @@ class List:
             from shoal.environments import registry  # imports JAX
 
             lines = {name: first_line(registry.factory_of(name).__doc__) for name in registry.names()} | _families()
+        elif self.what.endswith(("/", ":")) and (tasks := completed(self.what)):
+            lines = dict.fromkeys(tasks, "")
         else:
             raise unknown("list of", self.what, ("algorithms", "environments"))
         width = max(map(len, lines))
         for name, text in lines.items():
-            print(f"{name:<{width}}  {text}")
+            print(f"{name:<{width}}  {text}".rstrip())
         return 0
 
 

@@ -325,6 +325,7 @@ def stranger(prog: str, flags: Sequence[Flag], word: str) -> str:
     name = word.partition("=")[0]
     known = {flag.name: flag.spelt for flag in flags if not flag.prefix}
     near = [known[found]] if (found := meant(name.removeprefix("--"), known)) else []
-    near = near or difflib.get_close_matches(name, [flag.spelt for flag in flags], n=1, cutoff=0.6)
+    plain = difflib.get_close_matches(name.removeprefix("--"), [flag.spelt[2:] for flag in flags], n=1, cutoff=0.6)
+    near = near or [f"--{word}" for word in plain]
     hint = f"did you mean {near[0]}?" if near else f"{prog} --help lists all flags."
     return f"{prog} has no flag {name}; {hint}"

@@ -219,7 +219,8 @@ class Tune:
             raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.again()}") from None
         print(report.plan if self.dry_run else report)
         if report.ok and not self.dry_run and not self.only:
-            print(f"results: {shoal.results(self.file, records=self.records)}")
+            page = shoal.results(self.file, records=self.records)
+            print(f"trials:  {page.with_name(f'{page.stem}-tuning.md')}\nresults: {page}")
         return 0 if report.ok else 1
 
     def again(self) -> str:

@@ -135,11 +135,14 @@ def check_name(name: str) -> None:
     """
     if built_in(name) or ":" in name or name.startswith(tuple(FAMILIES)):
         return
-    if difflib.get_close_matches(name, FACTORIES, cutoff=0.5):
+    if tasks := [task for task in completed("") if task.endswith(f"/{name}")]:  # smax/3m of jaxmarl/, or 3m alone
+        near = " or ".join(map(repr, sorted(tasks, key=lambda task: (task.count("/"), task))[:3]))
+        raise InputError(f"There is no environment {name!r}; did you mean {near}?")
+    if difflib.get_close_matches(name, FACTORIES, cutoff=0.6):
         raise unknown("environment", name, FACTORIES)
     raise InputError(
-        f"There is no environment {name!r}; 'shoal list environments' lists them all; the name of your own is "
-        f"'module:name'."
+        f"There is no environment {name!r}; 'shoal list environments' lists those of Shoal and families of others, and "
+        f"'shoal list skirmish/' those of a family; the name of your own is 'module:name'."
     )
 
 

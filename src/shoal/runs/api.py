@@ -20,7 +20,7 @@ from shoal.runs import final_evaluation
 from shoal.runs.build import build, check_build, check_hosts, told_of_teams
 from shoal.runs.init_from import source_of, start_from
 from shoal.runs.load import devices_before, past_selves
-from shoal.runs.open import keep_resumed, keeping, open_run, permit_training
+from shoal.runs.open import keep_changed, keep_resumed, keeping, open_run, permit_training
 from shoal.runs.run import Run
 from shoal.storage import manifest
 from shoal.storage.folders import check_free, in_new_folder, new_folder, path_of
@@ -187,10 +187,10 @@ def _restored(
     run = open_run(folder, environment, trust=trust)
     wrong = sorted(set(flags) - CHANGEABLE)
     if wrong:
-        can = (
-            f"only {', '.join(sorted(CHANGEABLE))} can; a new run that starts from it (init_from) may have other values"
+        raise InputError(
+            f"{wrong[0]} cannot change in a resumed run; a new run that starts from it may have another value "
+            f"(--init-from {folder}). What can change: {', '.join(sorted(CHANGEABLE))}."
         )
-        raise InputError(f"{wrong[0]} cannot change in a resumed run: {can}.")
     permit_training(run, trust, flags)
     run.settings = override(run.settings, flags)
     run.settings.check()
@@ -199,7 +199,7 @@ def _restored(
     if final_evaluation.conclude(run, guard, continue_stopped):
         if flags:
             guard()
-            keep_resumed(run, permitted=False)  # the environment was not built
+            keep_changed(run)  # the environment was not built
         return run, None
     trainer = trainer_of(run, progress, guard)
     if run.settings.init_from and trainer.checkpoints.latest() is None:

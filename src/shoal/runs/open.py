@@ -130,6 +130,14 @@ def _keep_opponents(run: Run) -> None:
         _record_folder(copy, entries, record)
 
 
+def keep_changed(run: Run) -> None:
+    """Write ``run.json`` of a run that has finished, whose settings have changed; what it was made with stays."""
+    record = own_record(run.folder, config_of_run(run.folder))
+    manifest.write_run_json(run.folder, run.as_json(), made_with=manifest.read_run_json(run.folder)["made_with"])
+    if record is not None:
+        _record(run, record)
+
+
 def keep_resumed(run: Run, permitted: bool) -> None:
     """Write ``run.json`` of a resumed run; warns if its algorithm or environment computes other numbers than before.
 

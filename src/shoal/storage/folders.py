@@ -14,6 +14,8 @@ from shoal.system.files import from_json
 T = TypeVar("T")
 _WRITTEN = ("checkpoints", "policy", "opponents", "tensorboard")
 """Folders that training creates in a run's folder."""
+_REPLACED = ("best", "curves.png", "evaluation.json", "references.json", "replay.gif", "report.html", "tensorboard")
+"""Other names that a run writes."""
 
 
 def path_of(folder: str | Path) -> Path:
@@ -36,14 +38,15 @@ def path_of(folder: str | Path) -> Path:
 
 
 def check_free(folder: Path, otherwise: str = "resume it") -> None:
-    """Check that a folder holds no run and no parts of one, whose checkpoints a new run would remove.
+    """Check that a folder holds no run, no parts of one, whose checkpoints a new run would remove, and no file of the
+    user's that has the name of one that a run writes.
 
     Args:
         folder: the folder.
         otherwise: what the user can do with a run in it, for the message.
 
     Raises:
-        FolderTakenError: the folder holds a run, or a part of one.
+        FolderTakenError: the folder holds a run, a part of one, or such a file.
         InputError: a folder of a run in it is a symbolic link.
     """
     for name in _WRITTEN:
@@ -55,6 +58,9 @@ def check_free(folder: Path, otherwise: str = "resume it") -> None:
             raise FolderTakenError(
                 f"{folder} contains {name} of a run, but no {manifest.RUN_JSON} to resume it; choose another folder."
             )
+    for name in _REPLACED:
+        if (folder / name).exists():
+            raise FolderTakenError(f"{folder} contains {name}, which a run would replace; choose another folder.")
 
 
 def in_new_folder(algorithm: str, environment: str, start: Callable[[Path], T]) -> T:

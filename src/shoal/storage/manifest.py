@@ -65,6 +65,7 @@ def write_run_json(
     config: dict[str, Any],
     own_modules: Mapping[str, str] | None = None,
     behaviour: Mapping[str, int] | None = None,
+    made_with: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``run.json`` atomically, with ``config`` (which may hold dataclasses) and :func:`describe_machine`.
 
@@ -73,12 +74,13 @@ def write_run_json(
         config: the run's configuration.
         own_modules: digests of the user's own modules that the run uses, by their names.
         behaviour: versions of what its algorithm and its environment compute (:mod:`shoal.runs.behaviour`).
+        made_with: the whole entry, in place of this machine's and of the two before, where nothing is trained here.
 
     Raises:
         InputError: a value of ``config`` has no JSON form; the message names it.
         WriteError: the disk is full, or the folder does not exist.
     """
-    made = describe_machine(str(config.get("environment", "")))
+    made = dict(made_with or describe_machine(str(config.get("environment", ""))))
     if own_modules:
         made["own_modules"] = dict(own_modules)
     if behaviour is not None:

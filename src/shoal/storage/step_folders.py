@@ -130,7 +130,9 @@ def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
         warn(f"The checkpoint of step {other} is damaged and is skipped.")
     which = "There is no checkpoint" if step is None else f"There is no checkpoint of step {step}"
     why = " that is not damaged" if candidates else ""
-    raise CheckpointError(f"{which}{why} in the folder {folder.name!r}.")
+    policies = candidates and folder.name == "checkpoints" and (folder.parent / "policy").is_dir()
+    how = f" A new run can start from its policies: --init-from {folder.parent}." if policies else ""
+    raise CheckpointError(f"{which}{why} in {folder}.{how}")
 
 
 def _drop(path: Path) -> None:
