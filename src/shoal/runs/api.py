@@ -22,6 +22,7 @@ from shoal.runs.init_from import source_of, start_from
 from shoal.runs.load import devices_before, past_selves
 from shoal.runs.open import keep_changed, keep_resumed, keeping, open_run, permit_training
 from shoal.runs.run import Run
+from shoal.sides.opponents import PAST
 from shoal.storage import manifest
 from shoal.storage.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.storage.lock import hold
@@ -420,10 +421,10 @@ def crossplay(
         seed: seed of the episodes, the same for every entry of the matrix.
         environment: the environment, if the runs were not trained in a name.
         trust: see :func:`open_run`.
-        past: before each run, its past selves (``opponents="past"``) play too, the oldest first.
+        past: before each run that has past selves (``opponents="past"``) they play too, the oldest first.
 
     Raises:
-        InputError: a folder holds no run, a run has no past selves, environments, ``blind`` or ``action_mask``
+        InputError: a folder holds no run, no run has past selves, environments, ``blind`` or ``action_mask``
             differ, or a side would be empty.
         CheckpointError: a run has no intact policy.
     """
@@ -441,13 +442,16 @@ def crossplay(
                     f"so their policies cannot play together."
                 )
         check_same_environment(opened[0], run)
+    selves = [past and run.settings.opponent_options.opponents == PAST for run in opened]
+    if past and not any(selves):
+        raise InputError("None of these runs was trained against past selves (--opponents past).")
     chosen = playing.first_side(opened[0].spec, side)
     made: dict[Any, Algorithm] = {}  # equal configurations share a compiled program
     players = []
-    for run in opened:
+    for run, has_past in zip(opened, selves, strict=True):
         algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
         name, greedily = name_of(run.folder), run.acts_greedily
-        pool = past_selves(run.folder, algorithm, run.settings, run._identity()) if past else {}
+        pool = past_selves(run.folder, algorithm, run.settings, run._identity()) if has_past else {}
         for updates, learner in pool.items():
             step = updates * run.settings.steps_per_update
             title = f"{name} after {step:,} steps"
