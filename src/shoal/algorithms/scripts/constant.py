@@ -1,8 +1,10 @@
-"""One action for ever: with the action of standing still, what a team that does nothing scores.
+"""One action for ever.
 
-shoal train constant mpe/simple_spread --eval-episodes 1000
-shoal train constant skirmish/3m --action 1 --eval-episodes 1000
-shoal train constant mamujoco/HalfCheetah-2x3 --eval-episodes 20
+    shoal train constant mpe/simple_spread --eval-episodes 1000
+    shoal train constant skirmish/3m --action 1 --eval-episodes 1000
+    shoal train constant mamujoco/HalfCheetah-2x3 --eval-episodes 20
+
+With the action of standing still the score is that of a team that does nothing.
 """
 
 from dataclasses import dataclass
