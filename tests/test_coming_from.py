@@ -106,17 +106,29 @@ def test_a_page_states_the_value_of_a_flag(algorithm: str, environment: str, spe
     assert value.replace(",", "") in ("", flag.default_text)
 
 
-def test_an_environment_of_jaxmarl_is_made_as_on_its_page(
-    shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("library", "package", "name", "option", "value"),
+    [("jaxmarl", "jaxmarl", "spread", "num-agents", "2"), ("mava", "jumanji", "warehouse", "horizon", "20")],
+)
+def test_an_environment_of_a_library_is_made_as_on_its_page(
+    library: str,
+    package: str,
+    name: str,
+    option: str,
+    value: str,
+    shoal: Callable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):  # which the first import replaces
-        pytest.importorskip("jaxmarl")
-    page = (ROOT / "docs" / "coming-from" / "jaxmarl.md").read_text(encoding="utf-8")
+        pytest.importorskip(package)
+    page = (ROOT / "docs" / "coming-from" / f"{library}.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "mine.py").write_text(block, encoding="utf-8")
+    module = f"{library}_env"
+    (tmp_path / f"{module}.py").write_text(block, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    code, out, err = shoal("train", "mappo", "mine:spread", "--env.num-agents", "2", "--print-config")
-    assert (code, err) == (0, "") and "num_agents = 2" in out
+    code, out, err = shoal("train", "mappo", f"{module}:{name}", f"--env.{option}", value, "--print-config")
+    assert (code, err) == (0, "") and f"{option.replace('-', '_')} = {value}" in out
 
 
 def test_ppo_has_the_preset_of_mappo_for_one_agent() -> None:
