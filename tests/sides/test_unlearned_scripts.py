@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,8 +21,8 @@ def actions(name: str, spec: EnvSpec, legal: np.ndarray, **options: float) -> np
     """What the script does in every environment of ``legal`` [E N A]."""
     module = algorithms.get(name)
     script = module.make(spec, module.Config(**options), Scale(1, 1, 1))
-    zeros, flags = np.zeros(legal.shape[:2], np.float32), np.zeros(len(legal), bool)
-    step = Step(zeros[..., None], zeros, legal, zeros, zeros == 0, zeros, flags, flags)
+    zeros, ones, flags = jnp.zeros(legal.shape[:2]), jnp.ones(legal.shape[:2]), jnp.zeros(len(legal), bool)
+    step = Step(zeros[..., None], zeros, jnp.asarray(legal), ones > 0, zeros, ones, flags, flags)
     return np.asarray(script.act(script.init(jax.random.key(0)), (), step, jax.random.key(1), True)[1])
 
 
