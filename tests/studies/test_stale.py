@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal import presets
-from shoal.algorithms import NAMES
+from shoal.algorithms import NAMES, SCRIPTED
 from shoal.environments.names import FAMILIES, names
 from shoal.errors import InputError
 from shoal.runs import behaviour
@@ -34,7 +34,7 @@ def filled(folder: Path, text: str = FIVE, **changes: Any) -> tuple[Path, list, 
 
 
 def test_every_algorithm_and_family_has_a_version() -> None:
-    assert {*NAMES, "scripted"} == behaviour.ALGORITHMS.keys()
+    assert {*NAMES, *SCRIPTED} == behaviour.ALGORITHMS.keys()
     families = {*FAMILIES, *(f"{name.partition('/')[0]}/" for name in names())}
     assert families == behaviour.ENVIRONMENTS.keys()
     assert behaviour.versions("mappo+qmix", "mpe/simple_tag", {}) == {

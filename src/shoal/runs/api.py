@@ -444,7 +444,10 @@ def crossplay(
         check_same_environment(opened[0], run)
     selves = [past and run.settings.opponent_options.opponents == PAST for run in opened]
     if past and not any(selves):
-        raise InputError("None of these runs was trained against past selves (--opponents past).")
+        some = ", ".join(shown(run.folder) for run in opened)
+        raise InputError(
+            f"{some} {'were' if opened[1:] else 'was'} not trained against past selves (--opponents past)."
+        )
     chosen = playing.first_side(opened[0].spec, side)
     made: dict[Any, Algorithm] = {}  # equal configurations share a compiled program
     players = []
