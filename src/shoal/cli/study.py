@@ -219,8 +219,10 @@ class Tune:
             raise KeyboardInterrupt(f"{str(stop) or 'Stopped.'} Continue with\n{self.again()}") from None
         print(report.plan if self.dry_run else report)
         if report.ok and not self.dry_run and not self.only:
+            from shoal.studies.tuning.page import tuning_page_path  # imports JAX, as the search has
+
             page = shoal.results(self.file, records=self.records)
-            print(f"trials:  {page.with_name(f'{page.stem}-tuning.md')}\nresults: {page}")
+            print(f"trials:  {tuning_page_path(page)}\nresults: {page}")
         return 0 if report.ok else 1
 
     def again(self) -> str:

@@ -19,7 +19,6 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from shoal.algorithms.scripts.random import drawn
-from shoal.environments.skirmish import scripts
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.rollouts.drawing import WatchedGame
@@ -156,6 +155,8 @@ def _some_state(env: Environment) -> PyTree:
 
 def _scripted(spec: EnvSpec) -> dict[str, Act]:
     """The script of the environment's own that plays by default, if there is one."""
+    from shoal.environments.skirmish import scripts  # slow to import, and not needed where scores are kept
+
     config = scripts.Config()
     try:
         script = scripts.make(spec, config, Scale(1, 1, 1))

@@ -373,7 +373,7 @@ def _variants(parts: list[Keys]) -> dict[str, dict[str, Any]]:
     return variants
 
 
-def modes(part: Keys) -> bool | None:
+def _mode(part: Keys) -> bool | None:
     """Take ``greedy``: true, false, or "better" for each run's better mode of acting, which is None."""
     what = 'true, false or "better"'
     found = part.take("greedy", what, (bool, str), True)
@@ -384,7 +384,7 @@ def modes(part: Keys) -> bool | None:
 
 def _protocol(part: Keys) -> Protocol:
     episodes = part.count("episodes", Protocol.episodes, 1, 1_000_000)
-    greedy = modes(part)
+    greedy = _mode(part)
     seed = part.count("seed", Protocol.seed, 0, LARGEST_INT)
     part.end(("episodes", "greedy", "seed"))
     return Protocol(episodes, greedy, seed)

@@ -135,6 +135,11 @@ SHOWN_TRIALS = 100
 """Largest number of trials in a table; the record has all of them."""
 
 
+def tuning_page_path(page_path: Path) -> Path:
+    """The path of the page of tuning, beside a study's page."""
+    return page_path.with_name(f"{page_path.stem}-tuning.md")
+
+
 def write_tuning_page(study: StudyFile, records: Path, page_path: Path) -> Path | None:
     """Write the page of tuning and its figures to the folder of a study's page; None if no search is recorded.
 
@@ -148,7 +153,7 @@ def write_tuning_page(study: StudyFile, records: Path, page_path: Path) -> Path 
     held = tuning_records(records, found)
     if not held:
         return None
-    path = page_path.with_name(f"{page_path.stem}-tuning.md")
+    path = tuning_page_path(page_path)
     figures = {name: f"{page_path.stem}-{name}.svg" for name in held}
     for name, file in figures.items():
         write_text(path.with_name(file), trials_figure(held[name]))
