@@ -14,6 +14,7 @@ from shoal.studies.tuning.record import winner
 from support.selection import quick
 
 STUDIES = Path(__file__).parents[2] / "studies"
+GROWING = {"flagship"}  # its page is published while cells are empty, and says how many are
 NAMES = sorted(path.stem for path in STUDIES.glob("*.toml") if (STUDIES / "results" / f"{path.stem}.md").exists())
 
 
@@ -27,7 +28,7 @@ def test_the_page_is_that_of_the_records(name: str, tmp_path: Path) -> None:
     committed = STUDIES / "results" / f"{name}.md"
     assert markdown_page(study, cells, held, drawn) == committed.read_text(encoding="utf-8")
     assert all((committed.parent / figure).exists() for figure in drawn)
-    assert len(held) == len(cells)
+    assert len(held) == len(cells) or name in GROWING
 
 
 def test_every_study_names_its_primary_metric() -> None:
