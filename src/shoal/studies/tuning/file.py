@@ -52,12 +52,18 @@ def ranked(scores: Mapping[int, Scores]) -> list[int]:
     """Trials from the best to the worst.
 
     In each environment trials are ranked by their mean over seeds, and the ranks are averaged over environments, whose
-    scores may have different scales. Trials that diverged anywhere are last; ties are broken by the order of drawing.
+    scores may have different scales. Few trials in two environments often have equal averages: these are ordered by
+    the mean of their scores, scaled in each environment to 0 for the worst and 1 for the best trial, and what is still
+    equal by the order of drawing. Trials that diverged anywhere are last.
     """
     sound = [trial for trial in sorted(scores) if all(one is not None for one in scores[trial])]
+    if not sound:
+        return sorted(scores)
     means = np.array([[np.mean(one) for one in scores[trial]] for trial in sound], np.float64)  # pyright: ignore
-    places = stats.rankdata(-means, axis=0).mean(1) if sound else np.zeros(0)
-    order = [sound[i] for i in np.argsort(places, kind="stable")]
+    places = stats.rankdata(-means, axis=0).mean(1)
+    spread = np.ptp(means, axis=0)
+    scaled = ((means - means.min(0)) / np.where(spread > 0, spread, 1)).mean(1)
+    order = [sound[i] for i in np.lexsort((-scaled, places))]
     return order + [trial for trial in sorted(scores) if trial not in set(sound)]
 
 
