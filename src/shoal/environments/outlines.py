@@ -101,14 +101,20 @@ _POST, _POST_COLOUR = 0.06, "#999999"
 """The posts that mark the corners of a grid, which may be smaller than the square picture: radius, colour."""
 
 
+_MARK_COLOUR, _NOSE_COLOUR = "#d55e00", "#222222"
+_MARK, _NOSE = 1.2, 0.3
+"""The radius of the square below a marked body, and of that on the side to which a body faces, in those of the body."""
+
+
 def scene_of(outline: Outline) -> Scene:
     """What pictures show of an outline: its bodies, and its caption or else what agents say.
 
-    A grid is in the middle, with posts at its corners. Other pictures widen where a body leaves the box.
+    Marked bodies lie on an orange square, and bodies that face a way have a dark one on that side. A grid is in the middle, with posts
+    at its corners. Other pictures widen where a body leaves the box.
     """
-    bodies, cell = outline.fixed["bodies"], outline.fixed["cell"]
+    bodies, centres = _with_signs(outline)
+    cell = outline.fixed["cell"]
     left, bottom, right, top = outline.fixed["box"]
-    centres = np.stack([outline.moving["x"], outline.moving["y"]], axis=1)
     radii, colours = [one["radius"] for one in bodies], [one["colour"] for one in bodies]
     hollow, square = ([one["shape"] in shapes for one in bodies] for shapes in (("ring", "frame"), ("square", "frame")))
     labels = [one["text"] or one["label"] for one in bodies]
@@ -132,6 +138,26 @@ def scene_of(outline: Outline) -> Scene:
         caption=outline.caption or "   ".join(said),
         square=np.array(square, bool),
     )
+
+
+def _with_signs(outline: Outline) -> tuple[list[dict[str, Any]], np.ndarray]:
+    """The bodies with the signs of marks and directions, the same at all timesteps, and their centres."""
+    bodies, moving = outline.fixed["bodies"], outline.moving
+    centres = np.stack([moving["x"], moving["y"]], axis=1)
+    marks, turns = moving.get("mark"), moving.get("turn")
+    found, places = [], []
+    for k, one in enumerate(bodies):
+        blank = one | {"shape": "square", "label": "", "text": "", "agent": None}  # squares leave no trail
+        if marks is not None and one["marked"]:
+            found.append(blank | {"radius": _MARK * one["radius"], "colour": _MARK_COLOUR})
+            places.append(centres[k] if marks[k] else np.full(2, np.nan))
+        found.append(one)
+        places.append(centres[k])
+        if turns is not None and np.isfinite(turns[k]):
+            found.append(blank | {"radius": _NOSE * one["radius"], "colour": _NOSE_COLOUR})
+            angle = np.radians(turns[k])
+            places.append(centres[k] + one["radius"] * np.array([np.cos(angle), np.sin(angle)]))
+    return found, np.array(places)
 
 
 def _speakers(bodies: list[dict[str, Any]]) -> list[str]:

@@ -56,7 +56,7 @@ ENVIRONMENTS: dict[str, int] = {
     "hanabi/": 2,
     "hands/": 1,
     "jaxmarl/": 1,
-    "lbf/": 1,
+    "lbf/": 2,
     "mamujoco/": 1,
     "matrix/": 1,
     "mpe/": 1,
@@ -68,7 +68,8 @@ ENVIRONMENTS: dict[str, int] = {
 """By the beginning of the environment's name, its family. Version 2 of skirmish changed its crowds, enemies
 that look for targets at every tick, the weapons (those of the maps' own game data), collision radii and the spine
 crawler's regeneration, a medivac's acceleration and a baneling's damage. Version 2 of hanabi deals other cards for a
-seed, on the device. Version 2 of rware has the rules of the package on the device, where it had Jumanji's."""
+seed, on the device. Version 2 of lbf starts episodes on the device as lbforaging does, where it had Jumanji's starts.
+Version 2 of rware has the rules of the package on the device, where it had Jumanji's."""
 
 OPTIONS: dict[str, int] = {
     "normalise_inputs": 2,

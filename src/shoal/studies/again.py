@@ -94,7 +94,7 @@ def _text(record: Record | None, primary: Primary) -> str:
     statistic = STATISTICS[primary.statistic]
     if record is None:
         return MISSING
-    samples = statistic.samples(record, primary.metric)
+    (samples,) = statistic.alone(primary.metric, record)
     if samples is None or statistic.estimate is None:
         return "–"
     return estimate_text(scaled(statistic.estimate([samples]), unit_of(primary.metric)))
@@ -105,7 +105,7 @@ def _verdict(before: Record | None, now: Record | None, primary: Primary) -> tup
     if before is None or now is None:
         return MISSING, MISSING
     statistic = STATISTICS[primary.statistic]
-    old, new = statistic.samples(before, primary.metric), statistic.samples(now, primary.metric)
+    old, new = statistic.alone(primary.metric, before, now)
     if old is None or new is None:
         return "–", "no value"
     value, low, high = statistic.difference([new], [old])

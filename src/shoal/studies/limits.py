@@ -81,7 +81,7 @@ def _estimate(study: StudyFile, record: Record | None) -> Estimate | None:
     if study.primary is None or record is None:
         return None
     statistic = STATISTICS[study.primary.statistic]
-    samples = statistic.samples(record, study.primary.metric)
+    (samples,) = statistic.alone(study.primary.metric, record)
     return None if samples is None or statistic.estimate is None else statistic.estimate([samples])
 
 
@@ -92,7 +92,8 @@ def _sentence(study: StudyFile, cell: Cell, limits: Limits, found: Sequence[Esti
     options = "".join(f", {name} {label(value)}" for name, value in cell.env.items())
     where = f"Nothing is decided in {cell.environment}{options}:"
     best = max(found, key=lambda estimate: sign * estimate[0])
-    reach = min(sign * end for end in best if not math.isnan(end))  # the mean alone where there is no interval
+    # The mean alone where there is no interval.
+    reach = max(min(sign * end for end in estimate if not math.isnan(end)) for estimate in found)
     if limits.floor is not None and reach <= sign * limits.floor + margin:
         by = f" by more than the margin of {_number(unit * margin)}" if margin else ""
         shown = estimate_text(scaled(best, unit))

@@ -76,8 +76,7 @@ def records_of_cells(folder: Path, cells: Iterable[Cell], warn: Warn = notices.w
         if (one := find(every, cell.name)) is None:
             continue
         record = opened_record(one)
-        protocol = {name: record.evaluation[name] for name in ("episodes", "greedy", "seed")}
-        protocol |= {"greedy": None} if record.evaluation.get("better") else {}
+        protocol = _protocol(record)
         changed = [name for name, value in vars(cell.evaluation).items() if protocol[name] != value]
         if difference := cell.difference(record.run):
             warn(f"{one.where} is not used, since it belongs to another run: {difference}.")
@@ -88,6 +87,12 @@ def records_of_cells(folder: Path, cells: Iterable[Cell], warn: Warn = notices.w
         else:
             found[cell.name] = record
     return found
+
+
+def _protocol(record: Record) -> dict[str, Any]:
+    """The :class:`shoal.studies.study_file.Protocol` with which a record was made."""
+    found = {name: record.evaluation[name] for name in ("episodes", "greedy", "seed")}
+    return found | ({"greedy": None} if record.evaluation.get("better") else {})
 
 
 def state_of(cell: Cell, record: Record | None, changed: bool = False, stale: bool = False) -> State:
@@ -244,7 +249,7 @@ def _is_former(cell: Cell, record: Record) -> bool:
     run, merged = record.run, cell.merged()
     if {axis: key(_tuple(x)) for axis, x in record.cell.items()} != {axis: key(x) for axis, x in cell.values.items()}:
         return False
-    if any(record.evaluation[name] != value for name, value in vars(cell.evaluation).items()):
+    if _protocol(record) != vars(cell.evaluation):
         return False
     named = (canonical(cell.algorithm), cell.environment, to_json(cell.env))
     if named != (run["algorithm"], run["environment"], run["env"]):

@@ -1,9 +1,10 @@
 """Statistics of the runs of a table's entry, by the name that ``statistic`` has in the file.
 
 A run is a task with one sample for each seed; an entry over several tasks is an aggregate of
-:mod:`shoal.statistics`. With a single seed, the samples of a mean over one task are its final episodes.
+:mod:`shoal.statistics`. Only in a mean over one task the samples of a single seed are its final episodes.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -34,16 +35,27 @@ class Statistic(NamedTuple):
     """(an entry's, the baseline's) -> (value, low, high) of the difference or comparison."""
     scales: bool = True
     """Whether it is defined for normalised scores."""
+    single: Callable[[Record, str], Samples | None] | None = None
+    """In an entry of one task, the samples of a run with a single seed; None for those of ``samples``."""
+
+    def alone(self, metric: str, *records: Record) -> list[Samples | None]:
+        """The samples of runs that stand alone or are compared with each other, each in an entry of one task."""
+        take = self.single if self.single and all(record.seeds == 1 for record in records) else self.samples
+        return [take(record, metric) for record in records]
 
 
 def final_samples(record: Record, metric: str) -> Samples | None:
-    """Each seed's mean over the final episodes, or the episodes of a single seed; or the mean of a metric's curve."""
+    """Each seed's mean over the final episodes, or over a metric's curve."""
     if metric.startswith(TRAINING):
         return _finite(known_mean(curve_of(record, metric)[1].T, axis=1))
     values = record.values(metric)
-    if values is None:
-        return None
-    return _finite(known_mean(values, axis=1) if len(values) > 1 else values[0])
+    return None if values is None else _finite(known_mean(values, axis=1))
+
+
+def final_episodes(record: Record, metric: str) -> Samples | None:
+    """The final episodes of the first seed; of a metric's curve its mean."""
+    values = None if metric.startswith(TRAINING) else record.values(metric)
+    return final_samples(record, metric) if values is None else _finite(values[0])
 
 
 def curve_of(record: Record, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
@@ -86,7 +98,9 @@ def _mean(tasks: Sequence[Samples]) -> Estimate:
 
 def _mean_difference(tasks: Sequence[Samples], baseline: Sequence[Samples]) -> Estimate:
     if len(tasks) == 1:
-        return interval(tasks[0], -baseline[0])
+        value, low, high = interval(tasks[0], -baseline[0])
+        known = min(tasks[0].size, baseline[0].size) > 1  # how far a single seed is from others is not known
+        return (value, low, high) if known else (value, math.nan, math.nan)
     return statistics.compare(list(tasks), list(baseline)).difference
 
 
@@ -107,7 +121,7 @@ def _of(title: str, name: str) -> Statistic:
 
 
 STATISTICS = {
-    "mean": Statistic("mean", final_samples, _mean, _mean_difference),
+    "mean": Statistic("mean", final_samples, _mean, _mean_difference, single=final_episodes),
     "median": _of("median over tasks", "median"),
     "iqm": _of("interquartile mean", "iqm"),
     "optimality_gap": _of("optimality gap", "optimality_gap"),

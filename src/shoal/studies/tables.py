@@ -67,11 +67,21 @@ class Entries:
         """Whether all runs of an entry are recorded."""
         return all(cell.name in self.records for cell in cells)
 
-    def samples(self, cells: Sequence[Cell], statistic: Statistic) -> list[Samples] | None:
-        """The samples of an entry's tasks; None if a run has no value."""
+    def samples(self, cells: Sequence[Cell], statistic: Statistic, others: Sequence[Cell] = ()) -> list[Samples] | None:
+        """The samples of an entry's tasks; None if a run has no value.
+
+        Args:
+            cells: the entry's runs, one for each task.
+            statistic: what is computed from them.
+            others: the runs of an entry that it is compared with.
+        """
+        each = [self.records[cell.name] for cell in cells]
+        if len(cells) == 1:
+            every = statistic.alone(self.metric, *each, *(self.records[cell.name] for cell in others))[:1]
+        else:
+            every = [statistic.samples(record, self.metric) for record in each]
         found = []
-        for cell in cells:
-            samples = statistic.samples(self.records[cell.name], self.metric)
+        for cell, samples in zip(cells, every, strict=True):
             if samples is None:
                 return None
             if cell.name in self.levels and statistic.scales:
@@ -94,7 +104,8 @@ class Entries:
         tasks = [values_of_axes(cell, self.over) for cell in cells]
         if len(paired) != len(tasks) or not all(task in paired for task in tasks):
             return None
-        here, there = self.samples(cells, statistic), self.samples([paired[task] for task in tasks], statistic)
+        other = [paired[task] for task in tasks]
+        here, there = self.samples(cells, statistic, other), self.samples(other, statistic, cells)
         if here is None or there is None:
             return None
         found = statistic.difference(here, there)
@@ -235,7 +246,7 @@ def mean_text(record: Record | None, metric: str) -> str:
     if record is None:
         return MISSING
     mean = STATISTICS["mean"]
-    samples = mean.samples(record, metric)
+    (samples,) = mean.alone(metric, record)
     assert mean.estimate is not None
     return _UNKNOWN if samples is None else estimate_text(scaled(mean.estimate([samples]), unit_of(metric)))
 

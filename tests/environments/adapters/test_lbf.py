@@ -39,13 +39,12 @@ def device() -> Environment:
 
 def test_a_device_episode_is_jumanjis_step_by_step(device: Environment):
     from jumanji.environments.routing.lbf.env import LevelBasedForaging
-    from jumanji.environments.routing.lbf.generator import RandomGenerator
 
-    raw = LevelBasedForaging(RandomGenerator(5, 2, 1, 5, 2, True), time_limit=30)
+    raw = LevelBasedForaging(lbf.Starts(lbf.parse_lbf_task(SMALL)), time_limit=30)  # pyright: ignore[reportArgumentType]
     reset, step = jax.jit(raw.reset), jax.jit(raw.step)
     rng = np.random.default_rng(0)
     ends = set()
-    for seed in range(6):
+    for seed in range(16):
         key = jax.random.key(seed)
         theirs, timestep = reset(key)
         ours, seen = device.reset(key)
@@ -73,6 +72,49 @@ def test_a_device_episode_is_jumanjis_step_by_step(device: Environment):
         np.testing.assert_allclose(earned, float(ended), atol=1e-6)  # all the food is worth 1 to the team
         ends.add(ended)
     assert ends == {True, False}, "both an end and a time limit must have been seen"
+
+
+@pytest.mark.parametrize("task", ["8x8-2p-2f", "7x7-3p-2f-coop"])
+def test_episodes_start_as_lbforagings_do(task: str):
+    """Rows of foods and of players, and levels of foods, have the same distribution, and no two foods one loader."""
+    pytest.importorskip("jumanji")
+    pytest.importorskip("lbforaging")
+    from lbforaging.foraging import ForagingEnv
+
+    parsed, count = lbf.parse_lbf_task(task), 1500
+    state = jax.jit(jax.vmap(lbf.Starts(parsed)))(jax.random.split(jax.random.key(0), count))
+    ours = [np.asarray(x) for x in (state.food_items.position, state.food_items.level, state.agents.position)]
+    raw = ForagingEnv(parsed.players, 1, 2, 1, None, (parsed.side,) * 2, parsed.foods, parsed.side, 50, parsed.coop)
+    theirs = [np.zeros_like(x) for x in ours]
+    for episode in range(count):
+        for player in raw.players:
+            player.position = None
+        raw.reset(seed=episode)
+        theirs[0][episode] = np.argwhere(raw.field)
+        theirs[1][episode] = raw.field[raw.field > 0]
+        theirs[2][episode] = [player.position for player in raw.players]
+    for mine, other in zip(ours, theirs, strict=True):
+        high = int(max(mine.max(), other.max())) + 1
+        rows = [x[..., 0] if x.ndim == 3 else x for x in (mine, other)]
+        one, two = (np.bincount(x.ravel(), minlength=high) / x.size for x in rows)
+        # Four standard errors of the difference, if an episode's numbers counted as one.
+        assert (np.abs(one - two) < 4 * np.sqrt((one + two) * (2 - one - two) / (2 * count)) + 1e-3).all(), (one, two)
+    foods, players = ours[0], ours[2]
+    distance = np.abs(foods[:, :, None] - foods[:, None])[:, *np.triu_indices(parsed.foods, 1)]
+    assert (distance.sum(-1) > 2).all()  # nobody stands beside two foods
+    assert foods.min() == 1 and foods.max() == parsed.side - 2
+    assert (foods[:, :, None] != players[:, None]).any(-1).all()
+    assert players.min() == 0 and players.max() == parsed.side - 1
+    apart = np.abs(players[:, :, None] - players[:, None])[:, *np.triu_indices(parsed.players, 1)]
+    assert (apart.sum(-1) > 0).all()
+
+
+def test_a_crowded_field_has_all_its_foods():
+    pytest.importorskip("jumanji")
+    state = jax.jit(jax.vmap(lbf.Starts(lbf.parse_lbf_task("8x8-5p-6f"))))(jax.random.split(jax.random.key(1), 300))
+    foods = np.asarray(state.food_items.position)
+    distance = np.abs(foods[:, :, None] - foods[:, None])[:, *np.triu_indices(6, 1)]
+    assert (distance.sum(-1) > 1).all() and foods.min() == 1 and foods.max() == 6
 
 
 def test_individual_rewards_add_up_to_the_teams(device: Environment):
@@ -221,6 +263,7 @@ def test_names_say_what_is_played():
         ("9s-8x8-2p-2f", {}, "a sight of 1 to 8"),
         ("5x5-4p-1f", {}, "no room for 4 players"),
         (SMALL, {"horizon": 0}, "horizon must be"),
+        (SMALL, {"horizon": 2**31 - 1}, "horizon must be at most"),
         (SMALL, {"levels": (1, 2, 3)}, "one number for each of 2 players, not 3"),
         (SMALL, {"levels": (0, 2)}, "each of levels must be an integer of at least 1"),
     ],

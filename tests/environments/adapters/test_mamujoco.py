@@ -220,9 +220,11 @@ def test_unknown_tasks_are_refused(task: str, said: str):
         registry.make(f"mamujoco/{task}")
 
 
-def test_negative_depth_is_refused():
-    with pytest.raises(InputError, match="cannot be -1"):
-        registry.make("mamujoco/Ant-4x2", agent_obsk=-1)
+@pytest.mark.parametrize("depth", [-1, 1.5, "1", True])
+def test_a_depth_that_is_no_count_is_refused(depth: Any, unchecked_annotations: None):
+    del unchecked_annotations
+    with pytest.raises(InputError, match="agent_obsk must be an integer of at least 0, not"):
+        registry.make("mamujoco/Ant-4x2", agent_obsk=depth)
 
 
 def test_building_prints_no_warnings_of_mujoco(capfd, tmp_path, monkeypatch):

@@ -248,3 +248,24 @@ def test_observations_with_colours_are_those_of_plain_loops() -> None:
             order = warehouse.order_of(int(i > 1), len(numbers))
             np.testing.assert_array_equal(seen.obs[i], np.array(numbers, float)[order])
     assert carried > 5
+
+
+def test_pictures_show_requests_directions_and_loads() -> None:
+    env = device_env(f"rware/{COLOURED}")
+    assert env.render is not None
+    state, _ = env.reset(jax.random.key(0))
+    state = jax.tree.map(np.asarray, state)
+
+    def drawn(changed: warehouse.State) -> set[tuple[float, ...]]:
+        scene = env.render(changed)
+        there = np.isfinite(scene.centres).all(1)
+        return {
+            (*np.round(x, 4), *np.round(c, 4)) for x, c in zip(scene.centres[there], scene.colours[there], strict=True)
+        }
+
+    before = drawn(state)
+    turned = drawn(state._replace(facing=(state.facing + 1) % 4))
+    assert len(before - turned) == len(turned - before) == 4  # one sign for each robot
+    none = drawn(state._replace(requested=np.zeros_like(state.requested)))
+    assert len(before - none) == state.requested.sum() and none < before
+    assert not any("shelf" in label for label in env.render(state).labels)

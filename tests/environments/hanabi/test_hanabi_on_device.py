@@ -189,13 +189,15 @@ def test_another_deck() -> None:
     ("options", "said"),
     [
         ({"copies": (2, 2)}, "copies must be 3 positive numbers"),
+        ({"copies": 2}, "copies must be 3 positive numbers"),
         ({"copies": (2, 0, 1)}, "copies must be 3 positive numbers"),
         ({"copies": (1, 1, 1)}, "must have 10 to 64 cards, not 9"),
         ({"copies": (20, 2, 1)}, "must have 10 to 64 cards, not 69"),
         ({"copies": (2, 2, 1), "backend": "host"}, "OpenSpiel's cannot be changed"),
     ],
 )
-def test_options_out_of_range_are_refused(options: dict[str, Any], said: str) -> None:
+def test_options_out_of_range_are_refused(options: dict[str, Any], said: str, unchecked_annotations: None) -> None:
+    del unchecked_annotations
     with pytest.raises(InputError, match=said):
         device_env("hanabi/mini-3p", **options)
 

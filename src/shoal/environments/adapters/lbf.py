@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from shoal.environments.options import check_choice, check_count, check_steps
+from shoal.bounds import LARGEST_INT
+from shoal.environments.options import check_choice, check_count
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import EnvSpec, equal_agents
@@ -62,8 +63,8 @@ def make(
     """Level-based foraging: agents gather food that requires the sum of several agents' levels.
 
     Tasks have their usual names: ``lbf/2s-8x8-2p-2f-coop`` is a field of 8 x 8 cells with 2 players who see 2 cells
-    far, and 2 foods that each require all players or the strongest three together (``coop``); without ``2s-`` players
-    see the whole field.
+    far, and 2 foods that each require all players, or of more than three the three weakest together (``coop``); without
+    ``2s-`` players see the whole field. With ``levels``, a player as strong as the three weakest gathers it alone.
 
     Actions are none, north, south, west, east and load; moving into a wall or a food is illegal, and so is loading
     without food nearby. An observation holds row and column within the cells in sight, and level, of every food, of
@@ -76,7 +77,8 @@ def make(
 
     The backends are two implementations of the same rules that differ in details. Jumanji's keeps a place for each food
     in the observation, lbforaging's lists the foods in sight first; near a wall lbforaging's players see others further
-    off; only in Jumanji's is walking into another player illegal; and episodes start from different places.
+    off; only in Jumanji's is walking into another player illegal; and where lbforaging finds no place for a food in 1,000
+    attempts, it plays without it. Episodes start from places of the same distribution (:class:`Starts`).
 
     Args:
         task: the name without ``lbf/``; ``Foraging-…-v3`` is understood as well.
@@ -94,7 +96,8 @@ def make(
     parsed = parse_lbf_task(task)
     on_host = check_choice("backend", backend, ("device", "host")) == "host"
     shared = check_choice("reward", reward, ("team", "individual")) == "team"
-    limit = check_steps("horizon", (50 if on_host else 100) if horizon is None else horizon)
+    limit = (50 if on_host else 100) if horizon is None else horizon
+    limit = check_count("horizon", limit, most=LARGEST_INT - 1)  # Jumanji counts one step more
     levels = None if levels is None else _check_levels(levels, parsed.players)
     spec = lbf_spec(parsed, limit, shared, levels)
     if not on_host:
@@ -154,27 +157,11 @@ def lbf_spec(task: Task, horizon: int, shared: bool, levels: tuple[int, ...] | N
 def _device(spec: EnvSpec, task: Task, levels: tuple[int, ...] | None) -> "Environment":
     try:
         from jumanji.environments.routing.lbf.env import LevelBasedForaging
-        from jumanji.environments.routing.lbf.generator import RandomGenerator
         from jumanji.environments.routing.lbf.viewer import LevelBasedForagingViewer
     except ImportError as error:
         raise InputError(lacking(f"{spec.name} on the device", "jumanji", error, install("lbf"))) from error
     from shoal.environments.adapters import jumanji
 
-    class Levelled(RandomGenerator):
-        def sample_levels(self, max_level: Any, shape: Any, key: Any) -> Any:
-            # It is called for the players with their highest level, and then for the food with a number of the program.
-            if levels is not None and isinstance(max_level, int):
-                return np.array(levels, np.int32)
-            return super().sample_levels(max_level, shape, key)
-
-    generator = Levelled(
-        grid_size=task.side,
-        fov=task.sight,
-        num_agents=task.players,
-        num_food=task.foods,
-        max_agent_level=max(MAX_LEVEL, *levels) if levels else MAX_LEVEL,
-        force_coop=task.coop,
-    )
     viewer = LevelBasedForagingViewer(task.side, spec.name, render_mode="rgb_array")
 
     def eaten(state: Any) -> Any:
@@ -183,8 +170,69 @@ def _device(spec: EnvSpec, task: Task, levels: tuple[int, ...] | None) -> "Envir
         gone = state.food_items.eaten
         return jnp.stack([gone.all().astype(jnp.float32), gone.mean()])
 
-    env = LevelBasedForaging(generator, viewer, time_limit=spec.horizon + 1)
+    env = LevelBasedForaging(Starts(task, levels), viewer, time_limit=spec.horizon + 1)
     return jumanji.jumanji_environment(spec, env, eaten, functools.partial(jumanji.foraging, side=task.side))
+
+
+class Starts:
+    """Draws the first states of Jumanji's game by lbforaging's rules.
+
+    Jumanji's own generator lets no player start in a row whose number is that of a food's row or column, and puts foods
+    so close to each other that one player gathers two at once.
+    """
+
+    def __init__(self, task: Task, levels: tuple[int, ...] | None = None) -> None:
+        self.grid_size, self.fov, self.num_agents, self.num_food = task.side, task.sight, task.players, task.foods
+        self.max_agent_level = max(MAX_LEVEL, *levels) if levels else MAX_LEVEL
+        self._levels, self._coop = levels, task.coop
+
+    def __call__(self, key: Any) -> Any:
+        """A state with all foods and players."""
+        import jax
+        import jax.numpy as jnp
+        from jumanji.environments.routing.lbf.types import Agent, Food, State
+
+        side, n = self.grid_size, self.num_agents
+        key, *keys = jax.random.split(key, 4)
+        draws = jax.random.uniform(keys[0], (self.num_food + n,))
+        row, column = jnp.divmod(jnp.arange(side**2), side)
+        inner = (row % (side - 1) > 0) & (column % (side - 1) > 0)
+
+        def drawn(allowed: Any, share: Any) -> Any:
+            """One of the allowed cells, all with equal probability."""
+            rank = jnp.cumsum(allowed)
+            return jnp.argmax(rank > jnp.floor(share * rank[-1]))
+
+        def place_food(allowed: Any, share: Any) -> tuple[Any, Any]:
+            apart, beside = allowed  # where no cell lies apart from the other foods, one that is not beside another
+            cell = drawn(jnp.where(apart.any(), apart, beside), share)
+            down, right = jnp.abs(row - cell // side), jnp.abs(column - cell % side)
+            far, near = jnp.maximum(down, right), jnp.minimum(down, right)
+            return (apart & (far > 1) & ((near > 0) | (far > 2)), beside & (far + near > 1)), cell
+
+        def place_player(free: Any, share: Any) -> tuple[Any, Any]:
+            cell = drawn(free, share)
+            return free.at[cell].set(False), cell
+
+        _, foods = jax.lax.scan(place_food, (inner, inner), draws[: self.num_food])
+        _, starts = jax.lax.scan(place_player, jnp.ones(side**2, bool).at[foods].set(False), draws[self.num_food :])
+        foods, starts = (jnp.stack(jnp.divmod(cell, side), 1) for cell in (foods, starts))
+
+        if self._levels is None:
+            levels = jax.random.randint(keys[1], (n,), 1, MAX_LEVEL + 1)
+        else:
+            levels = jnp.array(self._levels, jnp.int32)
+        most = jnp.sort(levels)[:3].sum()  # of the three weakest together
+        required = jax.random.randint(keys[2], (self.num_food,), 1, most + 1)
+        required = jnp.full_like(required, most) if self._coop else required
+        return State(
+            key=key,
+            step_count=jnp.array(0, jnp.int32),
+            agents=Agent(id=jnp.arange(n), position=starts, level=levels, loading=jnp.zeros(n, bool)),
+            food_items=Food(
+                id=jnp.arange(self.num_food), position=foods, level=required, eaten=jnp.zeros(self.num_food, bool)
+            ),
+        )
 
 
 class Foraging:

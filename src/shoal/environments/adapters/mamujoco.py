@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from shoal.environments.adapters.gymnasium import tracked
-from shoal.environments.options import check_flag
+from shoal.environments.options import check_count, check_flag
 from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment, HostTimestep, write_rows
 from shoal.spec import Box, EnvSpec
@@ -109,11 +109,11 @@ def make(task: str, *, agent_obsk: int | None = 1, full_observation: bool = Fals
             number and standardises each observation over its entries, as ``--agent-id --input-layer-norm`` do.
 
     Raises:
-        InputError: the robot or partition is unknown, ``agent_obsk`` is negative, or the package is missing.
+        InputError: the robot or partition is unknown, ``agent_obsk`` is no whole number from 0, or the package is missing.
     """
     robot, parts = parsed(task)
-    if agent_obsk is not None and agent_obsk < 0:
-        raise InputError(f"agent_obsk counts joints, so it cannot be {agent_obsk}.")
+    if agent_obsk is not None:
+        check_count("agent_obsk", agent_obsk, 0)
     maker = functools.partial(_Robot, task, robot, parts, agent_obsk, check_flag("full_observation", full_observation))
     return HostEnvironment(maker().spec, maker)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from shoal.environments.options import check_choice, check_steps
+from shoal.bounds import LARGEST_INT
+from shoal.environments.options import check_choice, check_count, check_steps
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import EnvSpec, equal_agents
@@ -96,6 +97,7 @@ def make(
         maker = functools.partial(Warehouse, task, horizon, shared)
         built = maker()
         return HostEnvironment(built.spec, maker)
+    check_count("horizon", horizon, most=LARGEST_INT - 1)  # Jumanji counts one step more
     if not shared:
         raise InputError("rware/… has no individual rewards in Jumanji; set backend='device' or backend='host'.")
     return _jumanji(parsed, horizon)
@@ -109,7 +111,9 @@ def parse_rware_task(task: str) -> Task:
     """
     match = _NAME.fullmatch(task)
     if match is None:
-        raise InputError(f"There is no warehouse task {task!r}; names look like tiny-2ag or small-4ag-hard.")
+        raise InputError(
+            f"There is no warehouse task {task!r}; names look like tiny-2ag, small-4ag-hard or 2color-tiny-4ag."
+        )
     name, colours, size, robots, difficulty = match.groups()
     rows, columns = SIZES[size]
     requests = int(int(robots) * REQUESTS[difficulty])
@@ -118,6 +122,8 @@ def parse_rware_task(task: str) -> Task:
         raise InputError(f"rware/{name} needs 1 to 19 robots, and from 1 to {shelves - 1} requested shelves.")
     if colours is not None and not 1 <= int(colours) <= MAX_COLOURS:
         raise InputError(f"rware/{name} needs 1 to {MAX_COLOURS} colours.")
+    if int(robots) < int(colours or 0):
+        raise InputError(f"rware/{name} has shelves of {colours} colours, so it needs at least {colours} robots.")
     return Task(name, rows, columns, int(robots), requests, int(colours or 0))
 
 

@@ -295,7 +295,7 @@ def _outline(plan: Plan, spec: EnvSpec, state: State, own: Int[np.ndarray, " N"]
     kinds = np.asarray(state.colour)
     bodies = [body(f"goal_{i}", "frame", 0.5, ORANGE) for i in range(len(plan.goals))]
     bodies += [
-        body(f"shelf_{i}", "square", 0.4, COLOURS[kinds[i]] if colours else GREY, marked="requested")
+        body(f"shelf_{i}", "square", 0.4, COLOURS[kinds[i]] if colours else GREY, marked="requested", text=" ")
         for i in range(count)
     ]
     bodies += [

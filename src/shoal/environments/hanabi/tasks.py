@@ -142,7 +142,7 @@ def make(
         raise unknown("Hanabi", task, list(TASKS))
     on_host = check_choice("backend", backend, ("device", "host")) == "host"
     check_flag("keep_points", keep_points)
-    rules = TASKS[task] if copies is None else _with_copies(task, tuple(copies))
+    rules = TASKS[task] if copies is None else _with_copies(task, copies)
     if not on_host:
         from shoal.environments.hanabi import engine
 
@@ -156,8 +156,9 @@ def make(
     return HostEnvironment(maker.args[0], maker)
 
 
-def _with_copies(task: str, copies: tuple[Any, ...]) -> Game:
+def _with_copies(task: str, given: Any) -> Game:
     rules = TASKS[task]
+    copies = tuple(given) if isinstance(given, tuple | list) else (given,)
     if len(copies) != rules.ranks or not all(isinstance(n, int) and 1 <= n <= DECK_BITS for n in copies):
         raise InputError(f"copies must be {rules.ranks} positive numbers of cards in hanabi/{task}, not {copies}.")
     changed = Game(rules.players, rules.colors, rules.ranks, rules.hand, rules.hints, rules.lives, copies)
