@@ -109,8 +109,8 @@ _MARK, _NOSE = 1.2, 0.3
 def scene_of(outline: Outline) -> Scene:
     """What pictures show of an outline: its bodies, and its caption or else what agents say.
 
-    Marked bodies lie on an orange square, and bodies that face a way have a dark one on that side. A grid is in the middle, with posts
-    at its corners. Other pictures widen where a body leaves the box.
+    Marked bodies lie on an orange square, and bodies that face a way have a dark one on that side. A grid is in the
+    middle, with posts at its corners. Other pictures widen where a body leaves the box.
     """
     bodies, centres = _with_signs(outline)
     cell = outline.fixed["cell"]

@@ -77,8 +77,8 @@ def make(
 
     The backends are two implementations of the same rules that differ in details. Jumanji's keeps a place for each food
     in the observation, lbforaging's lists the foods in sight first; near a wall lbforaging's players see others further
-    off; only in Jumanji's is walking into another player illegal; and where lbforaging finds no place for a food in 1,000
-    attempts, it plays without it. Episodes start from places of the same distribution (:class:`Starts`).
+    off; only in Jumanji's is walking into another player illegal; and where lbforaging finds no place for a food in
+    1,000 attempts, it plays without it. Episodes start from places of the same distribution (:class:`Starts`).
 
     Args:
         task: the name without ``lbf/``; ``Foraging-…-v3`` is understood as well.

@@ -109,7 +109,7 @@ def make(task: str, *, agent_obsk: int | None = 1, full_observation: bool = Fals
             number and standardises each observation over its entries, as ``--agent-id --input-layer-norm`` do.
 
     Raises:
-        InputError: the robot or partition is unknown, ``agent_obsk`` is no whole number from 0, or the package is missing.
+        InputError: the robot or partition is unknown, ``agent_obsk`` is no count, or the package is missing.
     """
     robot, parts = parsed(task)
     if agent_obsk is not None:
