@@ -11,7 +11,7 @@ from shoal.errors import InputError
 from shoal.studies import execution
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record, readable_records
-from support.small_studies import GRID, SCORES, TABLES, made_record, write_study_file
+from support.small_studies import GRID, SCORES, TABLES, TUNING, made_record, write_study_file
 
 TEXT = (GRID + TABLES).replace("seeds = 2", "seeds = 5").replace("gamma = [0.9, 0.99]", "gamma = [0.9]")
 
@@ -90,6 +90,17 @@ def test_seeds_that_are_not_other_ones_are_refused(tmp_path: Path, trained: list
     path.write_text(path.read_text().partition("[[tables]]")[0], encoding="utf-8")
     with pytest.raises(InputError, match=r"--again requires that seed is set only in \[defaults\]"):
         again(path)
+    assert trained == []
+
+
+def test_seeds_and_episodes_of_a_search_are_refused(tmp_path: Path, trained: list[Cell]) -> None:
+    path = write_study_file(tmp_path, TUNING.replace('[[variants]]\nname = "tuned"\ntuned = true\n', ""))
+    with pytest.raises(InputError, match=r"--seed 9999 would repeat seeds of the search, which are 10000 to 10001; "):
+        again(path, 9_999)
+    with pytest.raises(
+        InputError, match=r"--seed 1000000 would repeat the episodes of the search; .* --seed 1000001\."
+    ):
+        again(path, 1_000_000)
     assert trained == []
 
 

@@ -49,6 +49,11 @@ def test_a_study_decides_nothing_if_its_best_run_is_at_the_floor(text: str, tmp_
     assert said(tmp_path, text, MIDDLE, LOW) == ()
 
 
+def test_one_run_that_leaves_the_floor_is_enough(tmp_path: Path) -> None:
+    """Also if another has the higher mean, in an interval that holds the floor."""
+    assert said(tmp_path, STUDY + LEVELS, WIDE, (2.9, 3.0, 3.1, 3.0, 3.0)) == ()
+
+
 @pytest.mark.parametrize("text", [STUDY + LEVELS, STUDY + SCALE])
 def test_a_study_decides_nothing_if_all_its_runs_are_at_the_ceiling(text: str, tmp_path: Path) -> None:
     wanted = "Nothing is decided in matrix/climbing: every run reaches the ceiling of 10 up to the margin of 0.5."

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shoal.errors import InputError
+from shoal.errors import InputError, NonFiniteError
+from shoal.runs.run import Run
+from shoal.studies import execution
 from shoal.studies.execution import learning_curve
 from shoal.studies.record import Record, read_record, rounded_numbers, write_record
+from shoal.training.evaluation import Evaluation
 from support.small_studies import cells_of, made_record, write_study_file
 
 
@@ -133,3 +136,20 @@ def test_a_record_that_is_no_json_is_refused(text: str, sentence: str, tmp_path:
     with pytest.raises(InputError) as caught:
         read_record(path)
     assert str(caught.value) == f"The record {path} {sentence}"
+
+
+def test_a_score_that_is_no_number_is_not_recorded(tmp_path: Path) -> None:
+    (cell, *_) = cells_of(write_study_file(tmp_path))
+    whole = np.zeros((2, 3))
+    for value in (np.nan, np.inf, 1e39):
+        scores = whole.copy()
+        scores[1, 2] = value
+        found = Evaluation(scores[..., None], whole, scores)
+        with pytest.raises(NonFiniteError, match=r"mappo in matrix/climbing.*is NaN, infinite or beyond float32"):
+            execution.record_of(cell, object.__new__(Run), found, None, 1.0)
+
+
+def test_rows_of_the_log_may_lack_a_column() -> None:
+    rows = [{"step": 8, "return": [1.0, 2.0]}, {"step": 16, "return": [3.0, 4.0], "greedy/won": [0.0, 1.0]}]
+    found = learning_curve(rows, {"score": "return", "greedy/won": "greedy/won"}, 2)
+    assert found == {"step": [8, 16], "score": [[1, 2], [3, 4]], "greedy/won": [[None, None], [0, 1]]}

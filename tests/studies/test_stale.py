@@ -16,7 +16,7 @@ from shoal.studies.results import markdown_page, results
 from shoal.studies.running import study
 from shoal.studies.state import record_path, records_of_cells
 from shoal.studies.study_file import StudyFile, read_study
-from support.small_studies import GRID, TABLES, cells_of, records_of, write_study_file
+from support.small_studies import GRID, TABLES, cells_of, made_record, records_of, write_study_file
 
 FIVE = GRID.replace("seeds = 2", "seeds = 5")
 NOW = {"algorithm": 1, "environment": 1}
@@ -146,3 +146,18 @@ def test_flags_that_differ_beyond_the_axes_are_listed(tmp_path: Path) -> None:
     )
     assert "variant" not in lines and "gradient_steps" not in lines, "axes, and flags of one algorithm"
     assert "hidden" not in lines or "64" in lines["hidden"], "a variant's own flag is what its name says"
+
+
+def test_a_former_record_has_the_mode_of_its_study(tmp_path: Path) -> None:
+    """A record of the better mode is the former one of a study of the better mode, and of no other."""
+    better = FIVE + '\n[evaluation]\ngreedy = "better"\n'
+    cell = cells_of(write_study_file(tmp_path, better))[0]
+    made = made_record(cell, (1.0,) * 5)
+    run = made.run | {"config": made.run["config"] | {"lam": 0.123}}  # a default that has changed since
+    evaluation = made.evaluation | {"greedy": True, "better": True}
+    record.write_record(
+        tmp_path / "records" / "demo" / "old-0123456789.json", replace(made, run=run, evaluation=evaluation)
+    )
+    for text, held in ((better, True), (FIVE, False), (FIVE + "\n[evaluation]\ngreedy = false\n", False)):
+        cells = cells_of(write_study_file(tmp_path, text))
+        assert bool(state.former_records(tmp_path / "records" / "demo", cells, {})) == held

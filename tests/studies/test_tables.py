@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from test_results import rows_of
 
 from shoal.errors import InputError
-from shoal.plots import figures
+from shoal.plots import charts, figures
+from shoal.studies import charts as studies_charts
 from shoal.studies.results import draw_figures, markdown_page
 from shoal.studies.study_file import read_study
 from support.small_studies import GRID, cells_of, made_record, write_study_file
@@ -137,6 +139,49 @@ def test_entries_of_an_environment_have_the_same_decimals(tmp_path: Path) -> Non
     assert each == [[{1}, {2}], [{1}, {2}]]  # half-widths are 3 or more in climbing, and below 1 in two_step
     found = entries(tmp_path, table.format(*names[::-1]))[2:]
     assert {len(x.partition(".")[2]) for row in found for entry in row[1:] for x in re.findall(r"[\d.]+", entry)} == {2}
+
+
+def test_episodes_of_one_seed_are_no_seeds(tmp_path: Path) -> None:
+    """Only in a mean over one task the samples of a single seed are its episodes."""
+    table = '\n[[tables]]\ntitle = "{}"\nrows = "algorithm"\n{}where = {{ gamma = 0.9, environment = {} }}\n'
+    both, one = '["matrix/climbing", "matrix/two_step"]', '"matrix/climbing"'
+    text = table.format("All", 'over = "environment"\nscale = "raw"\nstatistic = "iqm"\n', both)
+    text += table.format("One", "", one) + 'baseline = { algorithm = "qmix" }\n'
+    path = write_study_file(tmp_path, GRID.replace("seeds = 2", "seeds = 1") + text)
+    cells, records = cells_of(path), {}
+    for cell in cells:
+        record = made_record(cell, (0.0,))
+        scores = np.zeros((1, cell.evaluation.episodes))
+        scores[0, :64] = 1.0  # a quarter of 256 episodes
+        records[cell.name] = replace(record, evaluation=record.evaluation | {"scores": scores.tolist()})
+    page = markdown_page(read_study(path), cells, records)
+    assert [row[1] for row in rows_of(page, "## All")[2:]] == ["0.2500", "0.2500"]
+    assert all(row[1].startswith("0.25") and "[" in row[1] for row in rows_of(page, "## One")[2:4])
+    assert "[" in rows_of(page, "Difference from algorithm qmix:")[2][1], "both have episodes of one seed"
+    mappo = next(name for name in records if name.startswith("mappo-matrix-climbing-gamma-0.9-"))
+    records[mappo] = made_record(next(cell for cell in cells if cell.name == mappo), (0.2, 0.4, 0.6))
+    found = rows_of(markdown_page(read_study(path), cells, records), "Difference from algorithm qmix:")[2][1]
+    assert found == "0.1500 †", "one seed beside three has no interval"
+
+
+def test_rows_and_pairs_of_different_tasks_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = '["matrix/climbing", "matrix/two_step"]', '["matrix/climbing", "matrix/two_step", "matrix/penalty"]'
+    figure = '\n[[figures]]\nkind = "improvement"\nover = "environment"\nwhere = { gamma = 0.9 }\n'
+    out = '[[exclude]]\nalgorithm = "{}"\nenvironment = "matrix/{}"\n'
+    text = OVER + 'scale = "raw"\n' + figure
+    grid = (GRID.replace("seeds = 2", "seeds = 5") + text).replace(*wide)
+    drawn: list[Any] = []
+    original = charts.improvement
+    monkeypatch.setattr(charts, "improvement", lambda pairs: (drawn.append(pairs), original(pairs))[1])
+    for excluded in ("", out.format("mappo", "two_step") + out.format("qmix", "penalty")):
+        path = write_study_file(tmp_path, grid + excluded)
+        cells = cells_of(path)
+        records = {cell.name: made_record(cell, (1.0, 2.0, 3.0, 4.0, 5.0)) for cell in cells}
+        study = read_study(path)
+        page = markdown_page(study, cells, records)
+        assert ("Not all rows have the same tasks" in page) == bool(excluded)
+        studies_charts.charts_of(study, cells, records)
+    assert [list(pairs) for pairs in drawn] == [[("mappo", "qmix")]], "each pair has its own tasks alone"
 
 
 def test_raw_scores_are_not_normalised(tmp_path: Path) -> None:

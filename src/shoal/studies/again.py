@@ -45,7 +45,7 @@ def with_seed(study: StudyFile, cells: Sequence[Cell], seed: int) -> StudyFile:
     """The study with other seeds of training and of the final episodes, under the name ``STUDY-seedSEED``.
 
     Raises:
-        InputError: a run has one of these seeds already, or the file sets seeds for some runs only.
+        InputError: a run or a search has one of these seeds already, or the file sets seeds for some runs only.
     """
     several = [study.grid, *study.variants.values(), *(choice.flags for choice in study.overrides)]
     if any("seed" in part for part in several):
@@ -58,6 +58,15 @@ def with_seed(study: StudyFile, cells: Sequence[Cell], seed: int) -> StudyFile:
                 f"{settings.seed + settings.seeds - 1}; choose seeds that do not overlap, for example --seed "
                 f"{settings.seed + max(settings.seeds, AGAIN_SEED)}."
             )
+    if (tuning := study.tuning) is not None:
+        last = max((seed + cell.merged().settings.seeds for cell in cells), default=seed + 1) - 1
+        if seed <= tuning.seed + tuning.seeds - 1 and tuning.seed <= last:
+            raise InputError(
+                f"--seed {seed} would repeat seeds of the search, which are {tuning.seed} to "
+                f"{tuning.seed + tuning.seeds - 1}; choose other seeds, for example --seed {AGAIN_SEED}."
+            )
+        if study.evaluation.seed + seed == tuning.evaluation_seed:
+            raise InputError(f"--seed {seed} would repeat the episodes of the search; choose --seed {seed + 1}.")
     evaluation = replace(study.evaluation, seed=study.evaluation.seed + seed)
     return replace(
         study, name=f"{study.name}-seed{seed}", defaults=study.defaults | {"seed": seed}, evaluation=evaluation

@@ -157,7 +157,7 @@ def _samples(entries: Entries, lines: Lines, statistic: Statistic) -> dict[str, 
 
 
 def _profiles(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
-    every = _samples(entries, lines, STATISTICS["mean"])
+    every = _samples(entries, lines, STATISTICS["iqm"])  # one for each seed, also of a run with one seed
     if not every:
         return None
     levels = statistics.spanning(*every.values())
@@ -188,14 +188,12 @@ def _estimates(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
 
 
 def _improvement(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
-    every = list(_samples(entries, lines, STATISTICS["mean"]).items())
+    every = list(lines.items())
     pairs: dict[tuple[str, str], Estimate] = {}
     for i, (one, here) in enumerate(every):
-        for other, there in every[i + 1 :]:
-            try:
-                pairs[one, other] = statistics.improvement(here, there)
-            except InputError:  # they have different tasks
-                continue
+        for other, there in every[i + 1 :]:  # lines with different tasks are not compared
+            if (found := entries.difference(here, there, STATISTICS["improvement"])) is not None:
+                pairs[one, other] = found
     if not pairs:
         return None
     note = "The probability that a seed of the first scores higher than one of the second; bars: 95% intervals."

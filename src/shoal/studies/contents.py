@@ -261,6 +261,7 @@ def _stale(old: Mapping[str, str], cells: Sequence[Cell]) -> tuple[str, ...]:
 
 def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collection[str]) -> Rows:
     rows = []
+    chosen = any(record.evaluation.get("better") for record in records.values())
     for cell in cells:
         row = {axis: label(value) for axis, value in cell.values.items()}
         if (record := records.get(cell.name)) is None:
@@ -269,7 +270,8 @@ def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collecti
         seeds = ", ".join(number_texts([float(f"{x:.4g}") for x in np.mean(record.scores, 1)]))
         seeds += f" {STALE_MARK}" if cell.name in marked else ""
         steps, seconds = number_text(record.evaluation["step"]), duration_text(record.seconds["training"])
-        rows.append(row | {"steps per seed": steps, "score of each seed": seeds, "training": seconds})
+        mode = {"acting": mode_name(record.evaluation["greedy"])} if chosen else {}
+        rows.append(row | {"steps per seed": steps, "score of each seed": seeds} | mode | {"training": seconds})
     return rows
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from shoal import algorithms
-from shoal.errors import InputError, Terminated, unknown
+from shoal.errors import InputError, NonFiniteError, Terminated, unknown
 from shoal.runs import api, behaviour
 from shoal.runs.run import Run
+from shoal.statistics.scores import MAX_FLOAT32
 from shoal.storage import log, manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.manifest import product_rate
@@ -79,7 +80,13 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
         found: the final evaluation of the last policies.
         best: that of the best policies, if there are any.
         seconds: wall time of everything that this process did for the cell.
+
+    Raises:
+        NonFiniteError: the score or the length of an episode is no number that a record can hold.
     """
+    for one in (found, best):
+        if one is not None and not _within(one.scores, one.lengths):
+            raise NonFiniteError(f"{cell.title}: the score of a final episode is NaN, infinite or beyond float32.")
     config, made = manifest.read_run_json(run.folder)["config"], manifest.read_run_json(run.folder)["made_with"]
     rows = log.read_log(run.folder)
     training = rows[-1]["seconds"] if rows else 0.0
@@ -89,9 +96,10 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
     same_machine = made["hardware"] == manifest.describe_machine()["hardware"]
     rate = rounded_numbers(product_rate() / 1e9) if same_machine else None
     protocol = cell.evaluation
-    columns = {"score": "return"} | {name: name for name in cell.curves if not rows or name in rows[-1]}
+    known = {name for row in rows for name, value in row.items() if isinstance(value, list)}  # one for each seed
+    columns = {"score": "return"} | {name: name for name in cell.curves if not rows or name in known}
     if absent := [name for name in cell.curves if name not in columns]:
-        notices.warn(f"{cell.title}: {unknown('metric of training named', absent[0], rows[-1])}")
+        notices.warn(f"{cell.title}: {unknown('metric of training named', absent[0], known)}")
     evaluation = {"episodes": protocol.episodes, "greedy": found.greedy, "seed": protocol.seed}
     evaluation |= {"step": run.last_step} | _episodes(found)
     if protocol.greedy is None:
@@ -116,6 +124,11 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
     )
 
 
+def _within(*values: np.ndarray) -> bool:
+    """Whether all values are numbers of single precision."""
+    return all(bool((np.abs(np.asarray(one, np.float64)) <= MAX_FLOAT32).all()) for one in values)
+
+
 def _episodes(found: Evaluation) -> dict[str, Any]:
     metrics = {name: rounded_numbers(values) for name, values in found.metrics.items()}
     return {"scores": rounded_numbers(found.scores), "lengths": rounded_numbers(found.lengths), "metrics": metrics}
@@ -129,6 +142,8 @@ def listed(value: Value) -> Any:
 def learning_curve(rows: list[dict[str, Any]], columns: Mapping[str, str], seeds: int) -> dict[str, list]:
     """At most :data:`POINTS` points: the means of consecutive rows of the log, at the step of the last of them.
 
+    Rows may lack a column, as those without an evaluation do.
+
     Args:
         rows: of the log.
         columns: the log's columns by the names that the curves get.
@@ -137,7 +152,7 @@ def learning_curve(rows: list[dict[str, Any]], columns: Mapping[str, str], seeds
     groups = np.array_split(np.arange(len(rows)), min(POINTS, len(rows))) if rows else []
     found: dict[str, list] = {"step": [rows[group[-1]]["step"] for group in groups]}
     for name, column in columns.items():
-        values = np.array([row[column] for row in rows], np.float64).reshape(len(rows), seeds)
+        values = np.array([row.get(column, [None] * seeds) for row in rows], np.float64).reshape(len(rows), seeds)
         found[name] = rounded_numbers(np.array([_known_mean(values[group]) for group in groups]))
     return found
 

@@ -222,8 +222,8 @@ class Record:
     evaluation: dict[str, Any]
     """The final evaluation: ``episodes``, ``greedy``, ``seed`` of the episodes, ``step`` of the evaluated policy,
     ``scores`` and ``lengths`` [seeds, episodes], and ``metrics`` by name, [seeds, episodes] with None where unknown.
-    With ``eval_every``, ``best`` holds ``scores``, ``lengths`` and ``metrics`` of the best policy of each seed on the
-    same episodes, which are not those that selected it, and the ``step`` [seeds] at which it was selected. ``better``
+    With ``eval_every``, ``best`` holds ``scores``, ``lengths`` and ``metrics`` of the best policy of each seed in
+    the same mode, on episodes that did not select it, and the ``step`` [seeds] at which it was selected. ``better``
     is true where ``greedy`` was not chosen by the study, but is the better mode of this run."""
     evaluations: dict[str, list] = field(default_factory=dict)
     """With ``eval_every``, the greedy evaluations during training: ``step`` [X], ``score`` [X, seeds], and metrics of

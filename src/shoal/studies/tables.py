@@ -331,7 +331,18 @@ def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
     names = [one.title for one in statistics]
     titles = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     text = f"{titles[:1].upper()}{titles[1:]} of the {entries.name}"
-    return " ".join(part for part in (text + (f" [{brackets}]." if brackets else "."), scaling_text(entries)) if part)
+    parts = (text + (f" [{brackets}]." if brackets else "."), scaling_text(entries), _tasks_text(entries))
+    return " ".join(part for part in parts if part)
+
+
+def _tasks_text(entries: Entries) -> str:
+    """A sentence if the entries of a column aggregate different tasks; empty otherwise."""
+    for column in entries.heads:
+        cells = [line[column] for line in entries.grid.values() if column in line]
+        tasks = {frozenset(values_of_axes(cell, entries.over) for cell in each) for each in cells}
+        if len(tasks) > 1:
+            return "Not all rows have the same tasks, so their values cannot be compared with each other."
+    return ""
 
 
 def _mark(cells: Sequence[Cell], stale: Collection[str]) -> str:

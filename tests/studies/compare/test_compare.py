@@ -146,6 +146,17 @@ def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
     assert found.scores["mat"]["toys:busy"].tolist() == [2.0, 3.0]
     assert found.curves is not None and found.curves.places.tolist() == [192.0]  # a seed is unknown before
     assert library.compare([path, two[0]], metric="won").scores["mat"]["toys:busy"].tolist() == [1.0, 0.5]
+    assert "the episodes of training" in str(found)
+    evaluated = {"step": [60, 192], "score": [[0.0, 1.0], [4.0, 5.0]], "won": [[0.0, 0.0], [1.0, 1.0]]}
+    record.write_record(path, record.Record(**fields | {"evaluations": evaluated}))
+    assert sources.read_source(path, "return").curves[sources.GREEDY][1].tolist() == evaluated["score"]
+    assert sources.read_source(path, "won").curves[sources.GREEDY][1].tolist() == evaluated["won"]
+    better = {"evaluation": fields["evaluation"] | {"greedy": False, "better": True}}
+    record.write_record(path, record.Record(**fields | better))
+    assert (
+        "Each run acts in its better mode: 1 of 2 sampled, the others greedily."
+        in library.compare([path, two[0]]).notes
+    )
     record.write_record(path, record.Record(**fields | {"evaluation": fields["evaluation"] | {"greedy": False}}))
     assert refused([path, two[0]]) == (f"The final evaluation of {path} is sampled and that of {two[0]} is greedy.")
 

@@ -127,6 +127,26 @@ def test_the_page_is_made_from_the_record_alone(search: tuple) -> None:
     assert first[1].count(b"<circle") == 4 + 2 + 4 + 4, "every trial at every rung, and by each value"
 
 
+def test_a_search_outlives_what_it_does_not_depend_on(search: tuple, tmp_path: Path) -> None:
+    """Other seeds and checkpoints of the study's runs; a preset that was lost is written again."""
+    path, record, _ = search
+    shutil.copytree(path.parent / "records", tmp_path / "records")
+    changed = write_tuning_file(tmp_path)
+    text = changed.read_text(encoding="utf-8").replace("seeds = 2", "seeds = 5\ncheckpoint_seconds = 60.0", 1)
+    changed.write_text(text, encoding="utf-8")
+    report = shoal.tune(changed, out=tmp_path / "out", progress=False)
+    assert [one.trials for one in report.records.values()] == [record.trials] and not report.searches
+    (file,) = (tmp_path / "presets").iterdir()
+    assert config_files.read_preset(file, "mappo") == record.flags
+    for before, after in (
+        ("gamma = { values = [0.9, 0.99] }", "gamma = { values = [0.9, 0.95] }"),
+        ("steps = 1024", "steps = 2048"),
+        ("[4]", "[5]"),
+    ):
+        changed.write_text(text.replace(before, after, 1), encoding="utf-8")
+        assert "missing" in shoal.tune(changed, out=tmp_path / "out", dry_run=True).plan
+
+
 @pytest.mark.parametrize("places", quick([SECOND, WHOLE], SECOND))
 def test_a_search_goes_on_where_it_was_interrupted(
     search: tuple, places: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -383,6 +383,9 @@ def _notes(
         name, task = single[0]
         more = f", as {len(single) - 1} more" if len(single) > 1 else ""
         notes.append(f"{name} has one seed in {task}{more}, so there are no intervals with it.")
+    if len({one.greedy for one in every if one.greedy is not None}) > 1:
+        sampled = sum(one.greedy is False for one in every)
+        notes.append(f"Each run acts in its better mode: {sampled} of {len(every)} sampled, the others greedily.")
     if len({one.environment for one in every}) > 1 and not normalised:
         notes.append("Scores of the environments are averaged as they are; normalise takes their worst and best.")
     for task in {one.environment: None for one in every}:

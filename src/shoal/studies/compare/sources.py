@@ -125,6 +125,9 @@ def _from_record(one: archive.Stored, metric: str) -> Source:
     if metric == "return" and held.curve["step"]:
         steps, points = (np.asarray(held.curve[key], np.float64) for key in ("step", "score"))
         curves[TRAINING] = known_points(steps, points)
+    if held.evaluations.get(name):
+        steps, points = (np.asarray(held.evaluations[key], np.float64) for key in ("step", name))
+        curves[GREEDY] = known_points(steps, points)
     axes = {axis: value for axis, value in held.cell.items() if axis != "environment" and not axis.startswith("env.")}
     step, greedy = held.evaluation["step"], held.evaluation["greedy"]
     found = _source(path, one.name, run, axes, seeds, step, greedy, scores, curves)

@@ -202,6 +202,9 @@ def _method(record: TuningRecord, file: str) -> list[str]:
         f"{number_text(record.budget['episodes'])} episodes of evaluation. {_programs(record)}"
     )
     several = "" if environments == 1 else " Trials are ranked in each environment, and the ranks averaged."
+    defaults = [run["config"] | run["settings"] for run in record.runs]
+    if record.tuning["default"] and any(len({_value(one.get(flag)) for one in defaults}) > 1 for flag in record.ranges):
+        several += f" The default is that of {_plain(record.environments[0])} in all of them."
     chosen = ", ".join(f"`{_plain(flag)}` {_value(x)}" for flag, x in record.flags.items())
     shown = "All trials" if len(order) <= SHOWN_TRIALS else f"The best {SHOWN_TRIALS} of {len(order)} trials"
     note = (
@@ -228,11 +231,12 @@ def _range(record: TuningRecord, flag: str, span: Mapping[str, Any]) -> dict[str
         tried = ", ".join(_value(x) for x in span["values"])
     else:
         tried = f"{_value(span['low'])} to {_value(span['high'])}" + (", logarithmic" if span["log"] else "")
-    defaults = record.runs[0]["config"] | record.runs[0]["settings"]
+    defaults = [run["config"] | run["settings"] for run in record.runs]
+    known = dict.fromkeys(_value(one[flag]) for one in defaults if flag in one)
     return {
         "flag": f"`{_plain(flag)}`",
         "range": tried,
-        "without tuning": _value(defaults[flag]) if flag in defaults else "–",
+        "without tuning": "; ".join(known) or "–",
         "winner": _value(record.flags[flag]) if flag in record.flags else "–",
         "kind": _plain(str(span["kind"])),
     }

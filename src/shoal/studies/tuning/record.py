@@ -6,7 +6,7 @@ nothing and imports nothing that it names.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,11 @@ from shoal.studies.study_file import StudyFile, command_word
 from shoal.studies.tuning.file import ranked
 from shoal.studies.tuning.methods import Method, method_of, methods
 from shoal.system.files import make_folder, to_json, write_text
+from shoal.training.settings import CHANGEABLE
 
 TUNING_FORMAT = 1
+_OF_RUNS = CHANGEABLE | {"seed", "seeds", "steps", "eval_every"}
+"""Settings of the study's runs that trials do not have."""
 _KINDS: dict[str, Any] = {
     "study": str,
     "commit": (str, type(None)),
@@ -166,9 +169,35 @@ def tuning_records(folder: Path, found: Iterable[Method]) -> dict[str, TuningRec
     Raises:
         InputError: a record is damaged.
     """
-    every = stored(folder)
-    held = {method.name: find(every, method.name) for method in found}
-    return {name: opened_tuning_record(one) for name, one in held.items() if one is not None}
+    every, held = stored(folder), {}
+    for method in found:
+        if (one := find(every, method.name)) is not None:
+            held[method.name] = opened_tuning_record(one)
+        else:
+            others = (opened_tuning_record(one) for one in every.values() if one.is_tuning)
+            same = [record for record in others if _is_search(method, record)]
+            held |= {method.name: same[0]} if same else {}
+    return held
+
+
+def _is_search(method: Method, record: TuningRecord) -> bool:
+    """Whether a record is of a method's search although its name is another: it depends on the seeds and the steps of
+    the study's runs, on which the search does not."""
+    ranges = {flag: {name: span[name] for name in span if name != "kind"} for flag, span in record.ranges.items()}
+    if to_json({flag: asdict(span) for flag, span in method.ranges.items()}) != ranges:
+        return False
+    if to_json(method.values) != record.method or [list(rung) for rung in method.rungs] != record.rungs:
+        return False
+    settings = {"greedy": True} | record.tuning
+    if any(to_json(getattr(method.tuning, name)) != value for name, value in settings.items()):
+        return False
+    runs = [
+        run | {"settings": {name: x for name, x in run["settings"].items() if name not in _OF_RUNS}}
+        for run in record.runs
+    ]
+    return len(runs) == len(method.cells) and all(
+        cell.difference(run) is None for cell, run in zip(method.cells, runs, strict=True)
+    )
 
 
 def _checked(found: Any) -> TuningRecord:

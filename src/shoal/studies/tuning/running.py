@@ -254,9 +254,13 @@ def _prepared(study: StudyFile, method: Method, folder: Path) -> Search:
 def _run(report: TuningReport, out: Path, where: Path, progress: bool) -> None:
     for method in report.methods:
         state = report.searches.get(method.name)
-        if state is None:
-            continue
         folder = out / method.name
+        if state is None:
+            record = report.records[method.name]
+            if not _preset_path(report.study, method, where).exists():  # stopped between the record and its preset
+                report.presets[method.name] = _preset(report.study, method, record, where)
+                search.forget_states(folder)
+            continue
         try:
             if not search.complete_search(state, folder, progress, notices.warn if progress else _quiet):
                 raise KeyboardInterrupt
@@ -278,8 +282,12 @@ def _quiet(sentence: str) -> None:
     pass
 
 
+def _preset_path(study: StudyFile, method: Method, where: Path) -> Path:
+    return where.parent.parent / "presets" / f"{study.name}-{method.name.removeprefix('tuning-')}.toml"
+
+
 def _preset(study: StudyFile, method: Method, record: TuningRecord, where: Path) -> Path:
-    path = where.parent.parent / "presets" / f"{study.name}-{method.name.removeprefix('tuning-')}.toml"
+    path = _preset_path(study, method, where)
     source = (
         f"shoal tune {study.name}: the best of {len(record.trials)} trials in {', '.join(record.environments)}, "
         f"{record.budget['trained']:,} environment steps in total, commit {record.commit or 'unknown'}"
