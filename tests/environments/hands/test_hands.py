@@ -321,3 +321,66 @@ def test_worker_processes_do_not_import_jax():
     code = "import sys; from shoal.environments.hands.tasks import make; make('over').make().close()"
     code += "; print('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_joints_motors_forces_bases_and_actions_are_those_of_mujoco():
+    """By the names of the model, and forces from the single contacts; until a fingertip touches the egg."""
+    game, out = start("catch_underarm")
+    m, d = game._model, game._data
+    rng, touched = np.random.default_rng(0), 0
+    starts = {side: d.joint(side + "base").qpos.copy() for side in model.SIDES}
+    for _ in range(40):
+        hands = rng.uniform(-1, 1, (2, 26)).astype(np.float32)
+        hands[:, 6:] = np.where(rng.random((2, 20)) < 0.5, 1.0, hands[:, 6:])  # close
+        before = mujoco.MjData(m)
+        mujoco.mj_copyData(before, m, d)
+        play(game, out, actions(game, hands))
+        before.ctrl[:], before.xfrc_applied[:] = d.ctrl, d.xfrc_applied
+        for left in reversed(range(game._substeps)):
+            mujoco.mj_step2(m, before)
+            if left:
+                mujoco.mj_step1(m, before)
+        forces = contact_forces(m, before)
+        rows = out.state[:398].reshape(2, 199)
+        for side, row, hand in zip(model.SIDES, rows, hands, strict=True):
+            joints = [d.joint(side + joint.name) for joint in model.JOINTS]
+            scaled = [np.interp(x.qpos[0], [j.low, j.high], [-1, 1]) for x, j in zip(joints, model.JOINTS, strict=True)]
+            np.testing.assert_allclose(row[:24], scaled, atol=0.02)  # soft limits are exceeded a little
+            np.testing.assert_allclose(row[24:48], np.clip([0.2 * x.qvel[0] for x in joints], -5, 5), atol=1e-6)
+            torques = np.zeros(24)
+            for i, joint in enumerate(model.JOINTS):
+                torques[i] = sum(
+                    d.actuator_force[k] for k in range(m.nu) if m.actuator_trnid[k, 0] == m.joint(side + joint.name).id
+                )
+            np.testing.assert_allclose(row[48:72], torques.clip(-5, 5), atol=1e-6)
+            wrenches = np.array([forces[m.body(side + tip).id] for tip in model.TIPS])
+            seen = row[137:167].reshape(5, 6)
+            np.testing.assert_allclose(seen[:, :3], wrenches[:, :3].clip(-5, 5), atol=1e-3)
+            # The game takes torques about where the tips are after the step, here it is before.
+            np.testing.assert_allclose(seen[:, 3:], wrenches[:, 3:].clip(-5, 5), atol=0.05)
+            touched += int((np.abs(wrenches) > 0.01).any())
+            np.testing.assert_allclose(row[167:170], d.body(side + "forearm").xpos, atol=1e-6)
+            turn, now = np.zeros(4), d.joint(side + "base").qpos[3:]
+            mujoco.mju_negQuat(back := np.zeros(4), starts[side][3:])
+            mujoco.mju_mulQuat(turn, now, back)  # in the frame of the world
+            mujoco.mju_quat2Vel(vector := np.zeros(3), turn, 1.0)
+            np.testing.assert_allclose(row[170:173], vector, atol=1e-6)
+            np.testing.assert_array_equal(row[173:], hand)
+        if out.last:
+            break
+    assert touched > 3
+
+
+def contact_forces(m: Any, d: Any) -> np.ndarray:
+    """[bodies, 6], force on each body, and torque about its position, from its contacts."""
+    found = np.zeros((m.nbody, 6))
+    for i in range(d.ncon):
+        contact, local = d.contact[i], np.zeros(6)
+        mujoco.mj_contactForce(m, d, i, local)
+        frame = np.asarray(contact.frame).reshape(3, 3)
+        force, torque = local[:3] @ frame, local[3:] @ frame
+        for geom, sign in ((contact.geom1, -1.0), (contact.geom2, 1.0)):
+            body = m.geom_bodyid[geom]
+            found[body, :3] += sign * force
+            found[body, 3:] += sign * (torque + np.cross(contact.pos - d.xpos[body], force))
+    return found
