@@ -260,3 +260,41 @@ def test_the_example_plays_pettingzoo_without_jax(tmp_path: Path) -> None:
         found, rewards, _, _, infos = env.step(team.act(found, infos=infos, alive=env.agents))
         total += sum(rewards.values())
     assert out == f"3 agents; their rewards sum to {total:.4f}\n"
+
+
+class Crane:
+    """A Gymnasium environment whose box has other bounds in each dimension, or whose actions are several choices."""
+
+    metadata: dict[str, Any] = {}  # noqa: RUF012
+    spec = None
+
+    def __init__(self, choices: bool = False):
+        spaces = pytest.importorskip("gymnasium").spaces
+        self.observation_space = spaces.Box(-1, 1, (3,))
+        box = spaces.Box(np.array([0.0, -1.0], np.float32), np.array([10.0, 1.0], np.float32))
+        self.action_space = spaces.MultiDiscrete([2, 3], start=[1, 0]) if choices else box
+
+    def reset(self, seed: Any = None, options: Any = None) -> tuple[Any, dict]:
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        return np.zeros(3, np.float32), 0.0, False, True, {}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("choices", [False, True])
+def test_the_description_turns_actions_into_the_environments_own(choices: bool, tmp_path: Path) -> None:
+    team = policies("mappo", registry.make(Crane, choices=choices).spec, **SMALL)
+    model = Model(team.export(tmp_path / "policy.onnx"))
+    (agent,) = model.about["agents"]
+    obs = np.array([0.3, -0.7, 0.9], np.float32)
+    action = model.act(observation=obs[None], legal=np.ones((1, team.spec.action.width), bool))["action"][0, 0]
+    if choices:
+        _, _, sizes, starts, _ = agent["space"]
+        own = np.array(np.unravel_index(action, sizes)) + starts
+    else:
+        _, _, low, high, _ = agent["space"]
+        own = np.array(low) + (action + 1) / 2 * (np.array(high) - np.array(low))
+    np.testing.assert_allclose(own, team.act(obs), rtol=1e-5)

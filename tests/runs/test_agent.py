@@ -126,6 +126,13 @@ def test_a_copied_folder_continues_elsewhere(falling: Agent, tmp_path: Path) -> 
     assert acts_greedily(copy) is False
     with pytest.raises(InputError, match="already contains a run"):
         falling.save(copy)
+    (own := tmp_path / "own").mkdir()
+    for folder, text in ((own, "mine"), (falling.folder, "new")):
+        (folder / "policy.onnx").write_text(text)
+    with pytest.raises(InputError, match=r"policy\.onnx exists already and would be replaced"):
+        falling.save(own)
+    assert (own / "policy.onnx").read_text() == "mine" and len(list(own.iterdir())) == 1
+    (falling.folder / "policy.onnx").unlink()
     other = library.agent(folder=copy, environment=toys.busy, progress=False)
     other.train(24)
     other.close()

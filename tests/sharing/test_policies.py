@@ -53,6 +53,11 @@ def test_a_folder_that_exists_and_an_unfinished_run_are_refused(run: Run, tmp_pa
     assert not (tmp_path / "other").exists()
 
 
+def test_policies_that_come_with_shoal_are_no_run_to_finish(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds policies without their training"):
+        keep_policies(shoal.open_run("zoo/3m"), tmp_path / "kept")
+
+
 def test_nothing_remains_of_a_folder_that_cannot_be_written(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,10 +16,12 @@ import toys
 from shoal.algorithms import ippo
 from shoal.errors import CheckpointError, InputError
 from shoal.runs import open as opening
+from shoal.runs.build import opponents_in
 from shoal.runs.load import past_selves
 from shoal.runs.run import Run
 from shoal.sides.opponents import FrozenPolicies, OpponentOptions, act_frozen, against, frozen_carry
 from shoal.sides.past_selves import PRESENT, PastStatistics, against_past, put
+from shoal.training import crossplay as playing
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Learner, Step, Trajectory
 from support import trained
@@ -261,3 +263,55 @@ def test_a_run_that_learned_one_side_plays_no_other(early: Path, tmp_path: Path)
         library.train(
             "ippo", "toys:busy", steps=64, opponents=str(one.folder), side=("1", "2"), folder=tmp_path / "z", **TINY
         )
+
+
+@pytest.mark.slow
+def test_each_run_acts_by_its_own_opponents(early: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In cross-play; runs without opponents share a program. A team plays beside the first of its opponents, also as a
+    model."""
+    runs = {}
+    with trained.untrained():
+        flags = TINY | {"eval_episodes": 0, "steps": 64}
+        for name, more in (
+            ("one", {"opponents": str(early), "side": ("0",)}),
+            ("two", {"opponents": "random", "side": ("0",)}),
+            ("three", {}),
+            ("four", {"seed": 5}),
+            ("five", {"separate_sides": False}),
+        ):
+            runs[name] = library.train("ippo", "toys:busy", folder=tmp_path / name, **(flags | more)).folder
+    players: list[Any] = []
+
+    def play(_: Any, given: Any, *__: Any) -> None:
+        players.extend(given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(playing, "play_matches", play)
+    with pytest.raises(KeyboardInterrupt):
+        library.crossplay(list(runs.values()))
+    made = {player.name: player.algorithm for player in players}
+    assert made["three"] is made["four"]
+    assert len({id(algorithm) for algorithm in made.values()}) == 4
+    team = library.load(runs["one"])
+    assert team.export(tmp_path / "team.stablehlo", format="stablehlo").stat().st_size
+    model = jax.export.deserialize(bytearray((tmp_path / "team.stablehlo").read_bytes()))
+    obs = np.random.default_rng(0).normal(size=(N, SPEC.obs_dim)).astype(np.float32)
+    asked = [port["name"] for port in json.loads((tmp_path / "team.stablehlo.json").read_text())["inputs"]]
+    obs[np.arange(SPEC.obs_dim) >= np.array(SPEC.obs_dims)[:, None]] = 0
+    rows = {"observation": obs, "legal": np.arange(4) < np.array(SPEC.action_dims)[:, None]}
+    inputs = {name: np.stack([rows[name]] * 3) for name in asked}
+    actions = np.asarray(model.call(inputs)["action"])
+    np.testing.assert_array_equal(actions, [team.act(obs, rows["legal"])] * 3)  # whatever its place in the batch
+    with pytest.raises(InputError, match=r"draws random numbers"):
+        library.load(runs["two"]).export(tmp_path / "other.stablehlo", format="stablehlo")
+
+
+def test_a_script_is_no_folder_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "random").mkdir()
+    assert opponents_in("random", SPEC).algorithm == "random"
+
+
+def test_opponents_with_other_wrappers(early: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="was trained with last_action False and this run has True"):
+        library.train("ippo", "toys:busy", last_action=True, opponents=str(early), folder=tmp_path / "run", **TINY)

@@ -71,11 +71,13 @@ def time_limit(spec: EnvSpec, limit: int) -> Change:
 
 
 def limit_terminates(spec: EnvSpec) -> Change:
-    """Set ``discount`` to 0 wherever an episode ends, so that nothing bootstraps over a time limit."""
+    """Set ``discount`` to 0 wherever an episode ends, or an agent's own one, so that nothing bootstraps over a time
+    limit."""
 
     def follow(memory: Any, step: Any, action: Any) -> tuple[Any, Any]:
         xp = step.discount.__array_namespace__()
-        return memory, step._replace(discount=xp.where(step.last, xp.zeros_like(step.discount), step.discount))
+        ends = step.last | getattr(step, "leaving", False)  # which only timesteps of the host have
+        return memory, step._replace(discount=xp.where(ends, xp.zeros_like(step.discount), step.discount))
 
     return Change(spec, lambda step: ((), step), follow)
 

@@ -198,13 +198,22 @@ def _image(shape: list[int], seen: Any, who: str) -> np.ndarray:
 
 
 def joint_mask(form: Form, mask: Any) -> np.ndarray:
-    """A mask as bool [number of actions]. For several choices, ``mask`` may have one entry for each value of each
-    choice, concatenated or as a sequence of arrays."""
+    """A mask as bool [number of actions].
+
+    For several choices, ``mask`` may have one entry for each value of each choice: as a sequence or a dict of arrays,
+    as Gymnasium's ``sample`` takes it; or concatenated, unless there are as many joint actions, which it then counts.
+    """
+    if isinstance(mask, Mapping) and form[0] == "dict":
+        mask = tuple(mask[key] for key, _ in form[1])
     nested = isinstance(mask, tuple | list) and len(mask) > 0 and np.ndim(mask[0]) > 0
-    row = (np.concatenate(mask) if nested else np.asarray(mask)).reshape(-1).astype(bool)
-    if form[0] != "indices" or row.size != sum(form[2]) or row.size == math.prod(form[2]):
+    row = (np.concatenate([np.ravel(one) for one in mask]) if nested else np.asarray(mask)).reshape(-1).astype(bool)
+    sizes = tuple(form[2]) if form[0] == "indices" else tuple(map(_count, _inner(form))) if form[0] in _NESTED else ()
+    if row.size != sum(sizes) or (row.size == math.prod(sizes) and not nested):
         return row
-    return np.asarray(row[_places(tuple(form[2]))].all(1))
+    return np.asarray(row[_places(sizes)].all(1))
+
+
+_NESTED = ("tuple", "dict")
 
 
 @functools.cache

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 
+from shoal.environments.interface import parsed
 from shoal.errors import InputError
 from shoal.export.function import PolicyFunction
 from shoal.export.onnx import OPSET, to_onnx
@@ -27,6 +28,8 @@ def check_path(path: Path, form: Format) -> None:
         InputError: its suffix is not that of the format.
     """
     if path.suffix != f".{form}":
+        if (other := path.suffix[1:]) in get_args(Format):
+            raise InputError(f"{path} is to be written in the format {form}; for this name the format is {other}.")
         raise InputError(f"{path} must end in .{form}; the description is written beside it as .{form}.json.")
 
 
@@ -44,14 +47,18 @@ def write_policy(path: Path, function: PolicyFunction, form: Format, title: str,
         ``path``.
 
     Raises:
-        InputError: an operation cannot be written in this format, or ``onnx`` is not installed.
+        InputError: an operation cannot be written in this format, the policy draws random numbers, or ``onnx`` is not
+            installed.
         WriteError: the disk is full.
     """
     check_path(path, form)
-    if form == "onnx":
-        model = to_onnx(traced(function.apply, function.inputs).needed(function.outputs), "policy", {"title": title})
-    else:
-        model = _stablehlo(function)
+    program = traced(function.apply, function.inputs).needed(function.outputs)
+    if any(operation.name.startswith(("random_", "threefry")) for operation in program.operations):
+        raise InputError(
+            "The policy draws random numbers even where it acts greedily, as an opponent that plays at random and the "
+            "members of an ensemble do, and a model has none: it cannot be exported."
+        )
+    model = to_onnx(program, "policy", {"title": title}) if form == "onnx" else _stablehlo(function)
     description = described(function, form) | {"mode": mode, "file": path.name, "title": title}
     write_bytes(path, model)
     write_text(path.with_name(f"{path.name}.json"), dumps(description, "policy", indent=1) + "\n")
@@ -92,7 +99,8 @@ def _agent(spec: EnvSpec, i: int) -> dict[str, Any]:
     parts = None if spec.parts is None else spec.parts[i]
     arrays = [] if parts is None else [{"name": p.name, "shape": list(p.shape), "dtype": p.dtype} for p in parts]
     about = {"name": spec.agents[i], "features": spec.obs_dims[i], "actions": spec.action_dims[i]}
-    return about | ({"observation": arrays} if arrays else {})
+    space = {"space": parsed(spec.interface).actions[i]} if spec.interface else {}
+    return about | space | ({"observation": arrays} if arrays else {})
 
 
 def _action(spec: EnvSpec) -> dict[str, Any]:

@@ -264,12 +264,14 @@ class Agent:
         act there as here.
 
         Raises:
-            InputError: ``folder`` holds a run already.
+            InputError: ``folder`` holds a run already, or a file or folder of a name that the run's has.
         """
         where = path_of(folder)
         check_folder(where)
         check_free(where)
         self._parts.begin()
+        if held := sorted(path.name for path in self.folder.iterdir() if (where / path.name).exists()):
+            raise InputError(f"{where / held[0]} exists already and would be replaced; choose another folder.")
         with hold(self.folder):
             shutil.copytree(
                 self.folder, where, ignore=shutil.ignore_patterns(LOCK, ".unfinished-*"), dirs_exist_ok=True

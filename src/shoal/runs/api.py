@@ -13,7 +13,7 @@ from shoal.config.resolve import Configured, configured, named_options
 from shoal.environments import registry
 from shoal.errors import CallbackError, GameError, InputError, NonFiniteError
 from shoal.options.convert import items_of
-from shoal.options.flags import SPEC_WORDS, games_to_json, options_from_json, override
+from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, options_from_json, override
 from shoal.plots.curves import plot
 from shoal.presets import preset_note
 from shoal.runs import final_evaluation
@@ -396,6 +396,10 @@ def curves(
     return plot([run.folder if isinstance(run, Run) else Path(run) for run in given], path, metrics)
 
 
+_OF_TRAINING = CHANGEABLE | {"seed", "seeds", "num_envs", "rows", "init_from", "normalise_rewards", "reward_clip"}
+"""Settings that do not change how the policies of a run act."""
+
+
 def crossplay(
     runs: Run | str | Path | Sequence[Run | str | Path],
     *,
@@ -424,8 +428,8 @@ def crossplay(
         past: before each run that has past selves (``opponents="past"``) they play too, the oldest first.
 
     Raises:
-        InputError: a folder holds no run, no run has past selves, environments, ``blind`` or ``action_mask``
-            differ, or a side would be empty.
+        InputError: a folder holds no run, no run has past selves, environments or what wrappers show of them differ,
+            or a side would be empty.
         CheckpointError: a run has no intact policy.
     """
     runs = items_of("runs", runs, (Run, str, Path))
@@ -434,13 +438,12 @@ def crossplay(
     opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]
     env = opened[0].env  # first, since it refuses to import the environment of an untrusted folder
     for run in opened[1:]:
-        for name in ("blind", "action_mask"):
-            here, there = (getattr(one.settings.wrapping, name) for one in (run, opened[0]))
-            if here != there:
-                raise InputError(
-                    f"{shown(run.folder)} was trained with {name} {here} and {shown(opened[0].folder)} with {there}, "
-                    f"so their policies cannot play together."
-                )
+        here, there = (vars(one.settings.wrapping.observing) for one in (run, opened[0]))
+        for name in (name for name in here if here[name] != there[name]):
+            raise InputError(
+                f"{shown(run.folder)} was trained with {name} {here[name]} and {shown(opened[0].folder)} with "
+                f"{there[name]}, so their policies cannot play together."
+            )
         check_same_environment(opened[0], run)
     selves = [past and run.settings.opponent_options.opponents == PAST for run in opened]
     if past and not any(selves):
@@ -449,10 +452,12 @@ def crossplay(
             f"{some} {'were' if opened[1:] else 'was'} not trained against past selves (--opponents past)."
         )
     chosen = playing.first_side(opened[0].spec, side)
-    made: dict[Any, Algorithm] = {}  # equal configurations share a compiled program
+    made: dict[Any, Algorithm] = {}  # runs that act by equal algorithms share a compiled program
     players = []
     for run, has_past in zip(opened, selves, strict=True):
-        algorithm = made.setdefault((run.algorithm, run.config, run.settings.rollout_length), run._acting())
+        alike = {name: value for name, value in flags_of(run.settings).items() if name not in _OF_TRAINING}
+        frozen = run.folder if run.settings.opponent_options.opponents not in (None, PAST) else None  # with its own
+        algorithm = made.setdefault((run.algorithm, run.config, repr(alike), frozen), run._acting())
         name, greedily = name_of(run.folder), run.acts_greedily
         pool = past_selves(run.folder, algorithm, run.settings, run._identity()) if has_past else {}
         for updates, learner in pool.items():

@@ -16,7 +16,7 @@ import jax
 from shoal import algorithms
 from shoal.environments import registry
 from shoal.environments.changes import scored
-from shoal.environments.wrappers import changed, wrap
+from shoal.environments.wrappers import Wrapping, changed, wrap
 from shoal.equations.reduce import DEVICES
 from shoal.errors import CheckpointError, IndivisibleError, InputError, shortened
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, override
@@ -50,6 +50,13 @@ class SavedOpponents(NamedTuple):
     """Leaves [K, ...], in host memory."""
     opponents: "SavedOpponents | None"
     """Those of their own run."""
+
+    def first(self) -> "SavedOpponents":
+        """The first policy alone, which plays where there is one environment."""
+        return self._replace(
+            policies=jax.tree.map(lambda x: x[:1], self.policies),
+            opponents=None if self.opponents is None else self.opponents.first(),
+        )
 
     def frozen_policies(self, spec: EnvSpec) -> FrozenPolicies:
         """The policies with the algorithm that acts by them."""
@@ -283,7 +290,7 @@ def _combined(
             )
         return against_past(algorithm, spec, side, window, opponent_options.every(scale), share, True)
     side = first_side(spec, opponent_options.side)
-    opponents = opponents or opponents_in(opponent_options.opponents, spec)
+    opponents = opponents or opponents_in(opponent_options.opponents, spec, wrapping=settings.wrapping)
     if scale is not None:
         _check_learned(opponent_options.opponents, opponents.settings, spec, side)
     algorithm = _normalised(name, narrowed(spec, side), config, settings, one)
@@ -450,22 +457,23 @@ def opponents_of(
     copy = folder / OPPONENTS
     if trained and not copy.is_dir() and located(name).is_dir():  # a run that names itself would be opened without end
         raise CheckpointError(f"{folder} lacks {OPPONENTS}/, the copy of the policies that it was trained against.")
-    return opponents_in(str(copy) if copy.is_dir() else name, spec, trust)
+    return opponents_in(str(copy) if copy.is_dir() else name, spec, trust, settings.wrapping)
 
 
-def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponents:
+def opponents_in(name: str, spec: EnvSpec, trust: bool = False, wrapping: Wrapping | None = None) -> SavedOpponents:
     """The policies of a run folder, or of an algorithm that does not learn, as opponents.
 
     Args:
-        name: a run folder, or the name of an algorithm.
+        name: a run folder, or the name of an algorithm that does not learn, which is never a folder.
         spec: the environment that they play in.
+        wrapping: the wrappers of that environment.
         trust: import an algorithm ``module:make`` even if the folder is not of your own training.
 
     Raises:
         InputError: there is no such folder or algorithm, or its policies are for another environment.
         CheckpointError: no saved policy is intact.
     """
-    if not (folder := located(name)).is_dir():
+    if name in algorithms.SCRIPTED or not (folder := located(name)).is_dir():
         if not algorithms.known(name) and ":" not in name:
             raise InputError(
                 f"opponents {name!r} is neither a run folder, nor 'past', nor the name of an algorithm or of a module."
@@ -476,6 +484,13 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False) -> SavedOpponent
             name, config, settings, jax.device_get(jax.tree.map(lambda x: x[None], learner.policy)), None
         )
     run = described_run(folder, trust)
+    if wrapping is not None:
+        ours, their = vars(wrapping.observing), vars(run.settings.wrapping.observing)
+        for key in (key for key in ours if ours[key] != their[key] and run.spec.name == spec.name):
+            raise InputError(
+                f"{name} was trained with {key} {their[key]} and this run has {ours[key]}, so its policies cannot be "
+                f"opponents here; give the same wrappers."
+            )
     here, there = games_to_json(spec, run.spec)
     if here != there:
         key = next(key for key in here if here[key] != there[key])

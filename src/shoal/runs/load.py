@@ -46,6 +46,7 @@ def load(
     folder = located(folder)
     run = described_run(folder, trust)
     opponents = opponents_of(folder, run.settings, run.spec, trust)
+    opponents = None if opponents is None else opponents.first()  # a team plays in one environment
     algorithm = acting_algorithm(run.algorithm, run.spec, run.config, run.settings, opponents)
     policy = saved_policy(folder, algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE), best)
     one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)

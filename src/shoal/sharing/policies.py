@@ -10,7 +10,7 @@ from shoal.runs.final_evaluation import write_evaluation
 from shoal.runs.run import Run
 from shoal.storage import manifest
 from shoal.storage.step_folders import newest_sound
-from shoal.storage.zoo import write_card
+from shoal.storage.zoo import is_policy_folder, write_card
 from shoal.system import notices
 from shoal.training import ending
 
@@ -35,6 +35,8 @@ def keep_policies(run: Run, folder: Path, *, licence: str = LICENCE, episodes: i
     """
     if folder.exists():
         raise InputError(f"{folder} exists already; choose another folder, or delete it.")
+    if is_policy_folder(run.folder):
+        raise InputError(f"{run.folder} holds policies without their training; shoal push takes a run's own folder.")
     if not ending.ended(run.settings, run.at):
         raise InputError(f"{run.folder} has not finished, so its command would train other policies: resume it first.")
     policy = newest_sound(run.folder / "policy", None, notices.warn)

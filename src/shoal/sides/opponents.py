@@ -102,9 +102,11 @@ def act_frozen(
         (carry, actions [E, N, ...]).
     """
     count, num_envs = frozen_policies.number, step.first.shape[0]
-    each = envs_per_policy(count, num_envs)
+    each = envs_per_policy(count, num_envs) if count > 1 else num_envs  # which an export does not know
 
     def cut(x: Array) -> Array:  # the last rows repeat the last environment, and are dropped again
+        if count == 1:
+            return x[None]
         filled = jnp.pad(x, [(0, count * each - num_envs), *[(0, 0)] * (x.ndim - 1)], mode="edge")
         return filled.reshape(count, each, *x.shape[1:])
 

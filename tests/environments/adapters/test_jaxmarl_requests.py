@@ -31,6 +31,7 @@ def jaxmarl_is_installed() -> None:
         ("MPE_simple_spread_v3", {"agents": 3}, "cannot be built with these options"),
         ("hanabi", {"num_agents": 9}, "cannot be built with these options"),
         ("smax/3m", {"shaping": 1.0}, "has no shaped rewards"),
+        ("smax/3m", {"max_steps": 0}, "max_steps must be an integer of at least 1, not 0"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(task, options, said):

@@ -205,3 +205,49 @@ def test_an_environment_of_turns_that_can_be_played_at_once_is():
     assert timestep.legal.all()
     step([1, 2, 3])
     assert timestep.reward.all()
+
+
+class Joins(Rounds):
+    """``p_2`` joins after the first move."""
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed)
+        self.dies = False
+        self.agents.remove("p_2")
+        for values in (self._cumulative_rewards, self.terminations, self.truncations, self.infos):
+            values.pop("p_2")
+
+    def step(self, action):
+        if self.time == 0:
+            self.agents.append("p_2")
+            self._cumulative_rewards["p_2"], self.infos["p_2"] = 0.0, {}
+            self.terminations["p_2"] = self.truncations["p_2"] = False
+        self.time += 1
+        self._cumulative_rewards[self.agent_selection] = 0.0
+        self.rewards = dict.fromkeys(self.agents, 1.0)
+        self.agent_selection = self.agents[(self.agents.index(self.agent_selection) + 1) % len(self.agents)]
+        self._accumulate_rewards()
+        if self.time >= self.ends:
+            self.truncations = dict.fromkeys(self.agents, True)
+
+
+def test_a_player_that_joins_later_is_there_from_then_on():
+    timestep, step, _ = started(Joins)
+    assert timestep.alive.tolist() == [True, True, False]
+    for move in range(1, 7):
+        step([0, 0, 0])
+        assert timestep.alive.all() and timestep.obs[:, 0].tolist() == [move + 1] * 3
+        assert timestep.legal.sum() == 4
+    assert timestep.last and timestep.discount.all()
+
+
+class Boxes(Rounds):
+    def action_space(self, agent):
+        return spaces.Box(-1, 1, (2,))
+
+
+def test_players_that_wait_keep_the_dimensions_of_their_actions():
+    timestep, step, _ = started(Boxes)
+    for _ in range(2):
+        assert timestep.legal.all()
+        step(np.zeros((3, 2)))

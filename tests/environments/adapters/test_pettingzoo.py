@@ -1,5 +1,7 @@
 import functools
+import itertools
 from contextlib import closing
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,9 @@ gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
 
 from shoal.environments import registry  # noqa: E402
+from shoal.environments.adapters.spaces import choice_form  # noqa: E402
+from shoal.environments.interface import joint_mask  # noqa: E402
+from shoal.environments.wrappers import Wrapping, wrap  # noqa: E402
 from shoal.equations.returns import td_lambda  # noqa: E402
 from shoal.equations.targets import cut_off, mask_dead_values  # noqa: E402
 from shoal.errors import InputError  # noqa: E402
@@ -318,3 +323,55 @@ def test_a_missing_dependency_names_the_extra_of_its_family(monkeypatch):
     monkeypatch.setitem(modules, "pymunk", None)
     with pytest.raises(InputError, match=r"'\w+', which is not installed: pip install 'pettingzoo\[butterfly\]'"):
         registry.make("pettingzoo:butterfly.pistonball_v6")
+
+
+class Narrowing(Expedition):
+    """``state()`` has a number for each walker that is still there."""
+
+    def state(self):
+        return np.full(len(self.agents), 2.5)
+
+
+def test_a_state_of_another_width_is_an_error_and_none_is_no_state():
+    timestep, step, _ = started(made(Narrowing))
+    assert timestep.state.tolist() == [2.5, 2.5, 2.5]
+    with pytest.raises(ValueError, match=r"state\(\) has 2 numbers, but its space has 3"):
+        for _ in range(3):
+            step(np.array([5, 4, 3], np.int32))
+
+    class Stub(Expedition):
+        def state(self):
+            return None
+
+    env = made(Stub)
+    assert env.spec.state_dim == 15  # all observations
+
+
+def test_a_limit_of_one_agent_terminates_where_limits_do():
+    env = wrap(made(Expedition), Wrapping(limit_terminates=True))
+    timestep, step, _ = started(env)
+    for _ in range(3):
+        step(np.array([5, 4, 3], np.int32))
+    assert timestep.leaving.tolist() == [False, True, False]
+    assert timestep.discount.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("space", "mask"),
+    [
+        (spaces.MultiDiscrete([2, 2]), ([1, 0], [1, 1])),
+        (spaces.MultiDiscrete([1, 2, 3]), ([1], [0, 1], [1, 0, 1])),
+        (spaces.MultiBinary(2), ([0, 1], [1, 1])),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]), ([1, 0], [0, 1])),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]), ([1, 0], [0, 1, 1])),
+        (spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(3)), {"a": [0, 1], "b": [1, 0, 1]}),
+    ],
+)
+def test_masks_of_each_choice_allow_the_joint_actions_that_all_allow(space: spaces.Space, mask: Any):
+    arrays = {k: np.array(x) for k, x in mask.items()} if isinstance(mask, dict) else tuple(map(np.array, mask))
+    form = choice_form(space)
+    allowed = joint_mask(form, arrays)
+    sizes = [len(x) for x in (mask.values() if isinstance(mask, dict) else mask)]
+    each = list(mask.values()) if isinstance(mask, dict) else list(mask)
+    wanted = [all(each[i][k] for i, k in enumerate(place)) for place in itertools.product(*map(range, sizes))]
+    assert allowed.tolist() == wanted

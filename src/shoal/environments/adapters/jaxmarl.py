@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from shoal.environments.options import check_number
+from shoal.environments.options import check_number, check_steps
 from shoal.environments.spec_rules import rivals_of
 from shoal.errors import InputError, told, unknown
 from shoal.game import own_actions
@@ -295,6 +295,9 @@ def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
         if tuple(map(int, re.findall(r"\d+", version)[:2])) < (0, 2):
             raise InputError(f"jaxmarl/{task} needs JaxMARL 0.2 or newer, not {version}: {install('jaxmarl')}.")
         arguments = arguments_of(identity, chosen) | options
+        for limit in ("max_steps", "episode_length"):
+            if limit in options:
+                check_steps(limit, options[limit])
         try:
             env = jaxmarl.make(identity, **arguments)
         except ImportError as error:

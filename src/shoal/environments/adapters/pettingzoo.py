@@ -25,7 +25,7 @@ from shoal.system.extras import install, lacking
 
 
 class TurnGame:
-    """A turn-based game; index 0 is the only legal action of agents not on turn, and is ignored.
+    """A turn-based game; index 0 is the only legal action of agents not on turn, and is ignored, as is a box's action.
 
     Every agent's reward of a move is the increment of its cumulative reward; between two of its turns they add up to
     the reward of ``last()``. The environment's own limit in rounds is converted to moves.
@@ -72,6 +72,7 @@ class TurnGame:
         ends = [a not in here or flag(env.terminations[a], "the termination of", a) for a in agents]
         cuts = [a in here and flag(env.truncations[a], "the truncation of", a) for a in agents]
         ends, cuts = np.array(ends), np.array(cuts) | (self._time >= self._limit)
+        self._gone &= ends | cuts  # an agent that joins later is there from when it is listed
         alone = np.flatnonzero(cuts & ~ends & ~self._gone)
         over, last = (self._gone | ends | cuts).all(), {agents[i]: env.observe(agents[i]) for i in alone}
         if not over:
@@ -100,6 +101,8 @@ class TurnGame:
     def _write(self, out: HostTimestep, last: Mapping[Any, Any] = MappingProxyType({})) -> None:
         env = self._env
         self._team.write({**last, **{agent: env.observe(agent) for agent in env.agents}}, env.infos, out)
+        if not self._team.indices:  # of a box legal says which dimensions an agent has
+            return
         for agent, i in self._places.items():
             if agent != env.agent_selection:
                 out.legal[i] = False

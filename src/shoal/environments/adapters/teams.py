@@ -196,7 +196,9 @@ class Team:
             elif indices and MASK in infos.get(agent, ()):
                 self._write_mask(i, infos[agent][MASK], out)
         if self._ask:
-            state[:] = np.asarray(self._env.state()).reshape(-1)
+            given = np.asarray(self._env.state()).reshape(-1)
+            spaces.check_width("state()", given, self.spec.state_dim)
+            state[:] = given
         write_metrics_of_agents(self.spec.metrics, infos, out)
 
     def _write_mask(self, i: int, mask: Any, out: HostTimestep) -> None:
@@ -210,6 +212,8 @@ def _state(env: Any) -> np.ndarray | None:
     env.reset(seed=0)
     try:
         given = np.asarray(env.state())
+        if given.dtype.kind not in "biuf":
+            return None
         state = given.astype(np.float32)
     except (NotImplementedError, AttributeError, TypeError, ValueError):
         return None
