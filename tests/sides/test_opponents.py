@@ -271,7 +271,7 @@ def test_each_run_acts_by_its_own_opponents(early: Path, tmp_path: Path, monkeyp
     model."""
     runs = {}
     with trained.untrained():
-        flags = TINY | {"eval_episodes": 0, "steps": 64}
+        flags: Any = TINY | {"eval_episodes": 0, "steps": 64}
         for name, more in (
             ("one", {"opponents": str(early), "side": ("0",)}),
             ("two", {"opponents": "random", "side": ("0",)}),

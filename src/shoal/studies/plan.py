@@ -87,6 +87,7 @@ _NOT_HERE = {
     "progress": "is a flag of shoal study",
 }
 """Flags of ``shoal train`` that are not set in a study's runs, and the reason."""
+_NOT_SEARCHED = "unsearched"  # at the end of a name, so that no record of other values fits
 TUNED = "tuned"
 """The flag of runs that take the values that ``shoal tune`` found."""
 
@@ -122,6 +123,11 @@ class Cell:
     def digest(self) -> str:
         """The end of :attr:`name`: a digest of everything that determines the training."""
         return self.name.rpartition("-")[2]
+
+    @property
+    def searched(self) -> bool:
+        """Whether its values are known: not those of a run with the flag ``tuned`` before its search."""
+        return self.digest != _NOT_SEARCHED
 
     def merged(self) -> Merged:
         """The settings and the algorithm's ``Config``, with the preset's values.
@@ -161,7 +167,9 @@ class Cell:
         return None
 
 
-def plan(study: StudyFile, out: Path, winner: Callable[[Combination], Mapping[str, Any]] | None = None) -> list[Cell]:
+def plan(
+    study: StudyFile, out: Path, winner: Callable[[Combination], Mapping[str, Any] | None] | None = None
+) -> list[Cell]:
     """The runs of a study in a stable order, each with its whole configuration. No environment is built.
 
     The user's own modules are imported if algorithms or environments are defined in them.
@@ -169,7 +177,8 @@ def plan(study: StudyFile, out: Path, winner: Callable[[Combination], Mapping[st
     Args:
         study: the study.
         out: folder in which the study has a folder with its runs' folders.
-        winner: gives the flags that tuning found for a combination with the flag ``tuned``.
+        winner: gives the flags that tuning found for a combination with the flag ``tuned``, or None if its search is
+            not recorded; the cell is then not :attr:`Cell.searched`.
 
     Raises:
         InputError: a combination is invalid: an algorithm, an environment, a flag or an option is unknown or has a
@@ -189,9 +198,9 @@ def plan(study: StudyFile, out: Path, winner: Callable[[Combination], Mapping[st
         found = winner(one) if tuned and winner else {}
         cell = cell_of(study, one, out, checked, found)
         # The winner may be the default: a tuned run is then the same as one that is not, and shares its record.
-        if (other := seen.setdefault((cell.digest, tuned), cell)) is not cell:
+        if (other := seen.setdefault((cell.digest, tuned), cell)) is not cell and found is not None:
             raise study.error(f"{other.title} and {cell.title} are the same run; remove one of them.")
-        cells.append(cell)
+        cells.append(cell if found is not None else replace(cell, name=f"{cell.name}-{_NOT_SEARCHED}"))
     return cells
 
 

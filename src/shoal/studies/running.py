@@ -41,7 +41,7 @@ from shoal.studies.state import (
     state_of,
     time_text,
 )
-from shoal.studies.study_file import TRAINING, StudyFile, read_study, study_path
+from shoal.studies.study_file import TRAINING, StudyFile, command_word, read_study, study_path
 from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import Changed, changed_modules, check_imports, permit_imports
 from shoal.system import notices
@@ -159,6 +159,11 @@ def study(
     every = plan(described, Path(out), tuned)
     chosen = selected(described, [cell.values for cell in every], _tuples(only or {}))
     cells = [every[i] for i in chosen]
+    if unsearched := [cell for cell in cells if not cell.searched]:
+        raise described.error(
+            f"{unsearched[0].title} takes the values of a search that has no record in {where}; run shoal tune "
+            f"{command_word(described)}."
+        )
     held, roots, measured_again = records_of_cells(where, cells), [where.parent], None
     if again is not None:
         first, others = described, with_seed(described, cells, again)

@@ -370,6 +370,7 @@ def test_a_limit_of_one_agent_terminates_where_limits_do():
 def test_masks_of_each_choice_allow_the_joint_actions_that_all_allow(space: spaces.Space, mask: Any):
     arrays = {k: np.array(x) for k, x in mask.items()} if isinstance(mask, dict) else tuple(map(np.array, mask))
     form = choice_form(space)
+    assert form is not None
     allowed = joint_mask(form, arrays)
     sizes = [len(x) for x in (mask.values() if isinstance(mask, dict) else mask)]
     each = list(mask.values()) if isinstance(mask, dict) else list(mask)

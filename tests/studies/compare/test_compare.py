@@ -148,10 +148,11 @@ def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
     assert library.compare([path, two[0]], metric="won").scores["mat"]["toys:busy"].tolist() == [1.0, 0.5]
     assert "the episodes of training" in str(found)
     evaluated = {"step": [60, 192], "score": [[0.0, 1.0], [4.0, 5.0]], "won": [[0.0, 0.0], [1.0, 1.0]]}
-    record.write_record(path, record.Record(**fields | {"evaluations": evaluated}))
+    more: dict[str, Any] = fields | {"evaluations": evaluated}
+    record.write_record(path, record.Record(**more))
     assert sources.read_source(path, "return").curves[sources.GREEDY][1].tolist() == evaluated["score"]
     assert sources.read_source(path, "won").curves[sources.GREEDY][1].tolist() == evaluated["won"]
-    better = {"evaluation": fields["evaluation"] | {"greedy": False, "better": True}}
+    better: dict[str, Any] = {"evaluation": fields["evaluation"] | {"greedy": False, "better": True}}
     record.write_record(path, record.Record(**fields | better))
     assert (
         "Each run acts in its better mode: 1 of 2 sampled, the others greedily."

@@ -7,10 +7,11 @@ import pytest
 
 import shoal
 from shoal.errors import InputError
+from shoal.studies import execution
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
 from support import small_studies
-from support.small_studies import TUNING, check_refused, write_tuning_file
+from support.small_studies import TUNING, check_refused, made_record, write_tuning_file
 
 RANGE = "learning_rate = { low = 1e-4, high = 1e-1, log = true }"
 TABLE = f"[tuning.ranges]\n{RANGE}\ngamma = {{ values = [0.9, 0.99] }}\n"
@@ -291,14 +292,17 @@ def test_a_missing_optuna_names_its_extra(tmp_path: Path) -> None:
         )
 
 
-def test_a_tuned_run_needs_its_record(tmp_path: Path) -> None:
+def test_a_tuned_run_needs_its_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other runs do not, and the page says that it is missing, also if a run without tuning is recorded."""
     path = write_tuning_file(tmp_path)
-    (method,) = methods(read_study(path))
-    sentence = (
-        f"{path}: mappo, variant tuned has no record of tuning {method.name}.json in "
+    with pytest.raises(InputError) as caught:
+        shoal.study(path)
+    assert str(caught.value) == (
+        f"{path}: mappo in matrix/two_step, variant tuned takes the values of a search that has no record in "
         f"{tmp_path / 'records' / 'demo'}; run shoal tune {path}."
     )
-    for call in (shoal.study, shoal.results):
-        with pytest.raises(InputError) as caught:
-            call(path)
-        assert str(caught.value) == sentence
+    monkeypatch.setattr(execution, "run_cell", lambda cell, progress: made_record(cell))
+    assert shoal.study(path, out=tmp_path / "out", only={"variant": "default"}, progress=False).ok
+    page = shoal.results(path).read_text(encoding="utf-8")
+    assert "**1 of 2 runs are missing.**" in page
+    assert [line.count("missing") for line in page.splitlines() if "| tuned" in line] == [1, 3]

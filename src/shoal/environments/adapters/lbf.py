@@ -170,7 +170,8 @@ def _device(spec: EnvSpec, task: Task, levels: tuple[int, ...] | None) -> "Envir
         gone = state.food_items.eaten
         return jnp.stack([gone.all().astype(jnp.float32), gone.mean()])
 
-    env = LevelBasedForaging(Starts(task, levels), viewer, time_limit=spec.horizon + 1)
+    starts: Any = Starts(task, levels)
+    env = LevelBasedForaging(starts, viewer, time_limit=spec.horizon + 1)
     return jumanji.jumanji_environment(spec, env, eaten, functools.partial(jumanji.foraging, side=task.side))
 
 

@@ -17,7 +17,7 @@ from shoal.studies.archive import Stored, find, json_text, stored
 from shoal.studies.combinations import Combination
 from shoal.studies.plan import existing_path
 from shoal.studies.record import check_hardware, check_keys, check_kind, check_list, check_record_number
-from shoal.studies.study_file import StudyFile, command_word
+from shoal.studies.study_file import StudyFile
 from shoal.studies.tuning.file import ranked
 from shoal.studies.tuning.methods import Method, method_of, methods
 from shoal.system.files import make_folder, to_json, write_text
@@ -140,25 +140,18 @@ def opened_tuning_record(one: Stored) -> TuningRecord:
         raise InputError(f"{one.where} is not a record of tuning: {error}") from None
 
 
-def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[str, Any]]:
-    """A function that gives the flags of the best trial for a tuned run, from the records in ``folder``.
-
-    It raises an InputError if the method has no record, which names the command that makes it.
-    """
+def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[str, Any] | None]:
+    """A function that gives the flags of the best trial for a tuned run, from the records in ``folder``; None if its
+    method has no record."""
     found: list[Method] = []
     held: dict[str, TuningRecord] = {}
 
-    def flags(one: Combination) -> Mapping[str, Any]:
+    def flags(one: Combination) -> Mapping[str, Any] | None:
         found.extend([] if found else methods(study))
         method = method_of(found, one)
         if method.name not in held:
             held.update(tuning_records(folder, [method]))
-        if method.name not in held:
-            raise study.error(
-                f"{method.title} has no record of tuning {method.name}.json in {folder}; run shoal tune "
-                f"{command_word(study)}."
-            )
-        return held[method.name].flags
+        return held[method.name].flags if method.name in held else None
 
     return flags
 
