@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
 from support.environments import device_env
 
@@ -48,3 +49,13 @@ def test_options_out_of_their_range_are_refused() -> None:
     for option, value in (("num_agents", 0), ("num_actions", 1), ("horizon", 0)):
         with pytest.raises(InputError, match=option):
             device_env("matrix/coordsum", **{option: value})
+
+
+def test_the_share_of_right_sums_is_that_of_the_steps_that_were_made() -> None:
+    env = wrap(device_env("matrix/coordsum", num_agents=1, num_actions=A, guesser=False), Wrapping(time_limit=5))
+    state, step = env.reset(jax.random.key(0))
+    for t in range(5):
+        target = step.obs[0].argmax()
+        action = target if t else (target + 1) % A  # all but the first are right
+        state, step = env.step(jax.random.key(t), state, action[None])
+    assert bool(step.last) and float(step.metrics[0]) == pytest.approx(4 / 5)

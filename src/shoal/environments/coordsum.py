@@ -74,7 +74,7 @@ def coordsum(*, num_agents: int = 3, num_actions: int = 10, horizon: int = 100, 
             discount=jnp.ones(num_agents),
             first=jnp.asarray(first),
             last=state.t >= horizon,
-            metrics=(state.matched / horizon)[None],
+            metrics=(state.matched / jnp.maximum(state.t, 1))[None],
         )
 
     def draw(key: PRNGKeyArray) -> Int[Array, ""]:

@@ -48,7 +48,7 @@ def matrix_game(payoff: Sequence | np.ndarray, *, horizon: int = 1, name: str = 
         table = np.asarray(payoff, dtype=float)
     except (TypeError, ValueError) as error:
         raise InputError("payoff must be a rectangular array of numbers with one axis per agent.") from error
-    if table.ndim == 0 or table.size == 0 or not np.isfinite(table).all():
+    if table.ndim == 0 or table.size == 0 or not np.isfinite(table.astype(np.float32)).all():
         raise InputError("payoff must hold finite numbers and have at least one axis, one per agent.")
     return tabular_game(
         name,

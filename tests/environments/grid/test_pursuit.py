@@ -215,3 +215,14 @@ def test_the_benchmark_plays_pettingzoos_environment(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(benchmark.pursuit, "parallel_env", lambda: game(max_cycles=4))
     speed, score = benchmark.plain_loop()
     assert speed > 0 and np.isfinite(score)
+
+
+@pytest.mark.parametrize("count", [30, 41, 47])
+def test_it_ends_when_all_are_captured_whatever_their_number(count: int) -> None:
+    """Compiled, the mean of 41 ones is less than 1."""
+    env = device_env("grid/pursuit", num_agents=1, num_evaders=count)
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    _, step = jax.jit(env.step)(
+        jax.random.key(0), state._replace(evaders=jnp.full(count, GONE, jnp.int32)), jnp.array([4])
+    )
+    assert bool(step.last) and step.discount.tolist() == [0] and step.metrics.tolist()[0] == 1

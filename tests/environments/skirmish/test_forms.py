@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from shoal.checking import check
-from shoal.environments.skirmish.maps import Group, Map
+from shoal.environments.skirmish.maps import Group, Map, check_map
 from shoal.environments.skirmish.tasks import make
 from shoal.environments.wrappers import Wrapping, wrap
+from shoal.errors import InputError
 from support.novel_oracle import check_novel
 from support.selection import quick
 from support.skirmish_rollouts import rolled, seen
@@ -72,3 +73,10 @@ def test_the_state_of_a_map_with_medivacs_holds_what_is_not_novel() -> None:
     env = make("MMM")
     # Hardly anybody reaches the ends of the map, where moves to the east or west are not legal.
     check_novel(env.spec, seen(rolled(env, 12, 72).outcome), hidden=True, least=0.95)
+
+
+@pytest.mark.parametrize("goal", [(float("nan"), 3.0), (16,), (40.0, 16.0), "x", ((1.0, 2.0), (3.0, 99.0))])
+def test_a_goal_off_the_map_is_refused(goal: Any) -> None:
+    group = (Group("marine", 1, (10.0, 16.0)),)
+    with pytest.raises(InputError, match="goal"):
+        check_map(Map("own", group, group, 10, goal=goal))

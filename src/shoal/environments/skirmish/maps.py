@@ -324,6 +324,15 @@ def check_map(chosen: Map) -> None:
         raise unknown("terrain", str(chosen.terrain), TERRAINS)
     check_count("limit", chosen.limit, most=10_000)
     check_number("gap", chosen.gap, 0.0, LARGEST_GAP)
+    if chosen.goal is not None:
+        try:
+            points = np.asarray(chosen.goal, float)
+        except (TypeError, ValueError):
+            points = np.zeros(0)
+        if points.shape not in ((2,), (1, 2), (2, 2)):
+            raise InputError(f"goal must be one or two points of two numbers, not {chosen.goal!r}.")
+        for coordinate in points.ravel().tolist():
+            check_number("a goal's position", coordinate, 0.0, SIDE - 1e-3)
     for side in ("allies", "enemies"):
         groups = getattr(chosen, side)
         if not groups:
