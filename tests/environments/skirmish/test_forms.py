@@ -76,7 +76,8 @@ def test_the_state_of_a_map_with_medivacs_holds_what_is_not_novel() -> None:
 
 
 @pytest.mark.parametrize("goal", [(float("nan"), 3.0), (16,), (40.0, 16.0), "x", ((1.0, 2.0), (3.0, 99.0))])
-def test_a_goal_off_the_map_is_refused(goal: Any) -> None:
+def test_a_goal_off_the_map_is_refused(goal: Any, unchecked_annotations: None) -> None:
+    del unchecked_annotations
     group = (Group("marine", 1, (10.0, 16.0)),)
     with pytest.raises(InputError, match="goal"):
         check_map(Map("own", group, group, 10, goal=goal))
