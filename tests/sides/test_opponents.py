@@ -70,7 +70,7 @@ def test_each_opponent_plays_in_its_own_environments() -> None:
     assert carry.shape == (9,)
     after, action = act_frozen(three, carry, steps(7), jax.random.key(0), False)
     assert after.shape == (9,) and (after == 1).all()
-    wanted = [10, 10, 10, 20, 20, 20, 30]
+    wanted = [10, 20, 30, 10, 20, 30, 10]
     assert action.tolist() == [[guest + 100 * env] * N for env, guest in enumerate(wanted)]
 
 
@@ -89,6 +89,27 @@ def test_a_pool_holds_the_newest_policies_at_their_ages() -> None:
         assert all(int(p) == (1000 + age if age else 0) for p, age in zip(pool, ages.tolist(), strict=True))
 
 
+def test_a_pool_keeps_its_policies_if_they_enter_at_other_intervals() -> None:
+    """As in a run that is resumed with more steps."""
+    pool, ages = jnp.array([1012, 1024, 1036, 1048]), jnp.array([12, 24, 36, 48])
+    for update, wanted in ((60, [12, 24, 36, 48]), (120, [120, 24, 36, 48]), (240, [120, 240, 36, 48])):
+        pool, ages = put(PastStatistics((), pool, ages), jnp.int32(1000 + update), jnp.int32(update), 120)
+        assert ages.tolist() == wanted and pool.tolist() == [1000 + age for age in wanted]
+    half = PastStatistics((), jnp.array([1012, 1024, 1024, 1024]), jnp.array([12, 24, 24, 24]))
+    assert put(half, jnp.int32(1040), jnp.int32(40), 40)[1].tolist() == [12, 24, 40, 40]
+
+
+@pytest.mark.parametrize(("count", "num_envs"), [(8, 18), (8, 9), (5, 8), (2, 7)])
+def test_all_opponents_play_equally_often(count: int, num_envs: int) -> None:
+    policies = FrozenPolicies(counting(), jnp.arange(count))
+    carry = frozen_carry(policies.algorithm, count, num_envs)
+    carry, action = act_frozen(policies, carry, steps(num_envs), jax.random.key(0), True)
+    played = np.bincount(np.asarray(action[:, 0]) % 100, minlength=count)
+    assert played.min() >= num_envs // count and played.max() - played.min() <= 1
+    again, other = act_frozen(policies, carry, steps(num_envs), jax.random.key(0), True)
+    assert (again == 2).all() and (other == action).all(), "each keeps its state"
+
+
 def test_past_selves_play_one_side_and_the_learner_does_not_see_it() -> None:
     window, num_envs = 2, 8
     self_play = against_past(counting(), SPEC, (0, 2), window, every=1, share=0.5, active=True)
@@ -98,16 +119,16 @@ def test_past_selves_play_one_side_and_the_learner_does_not_see_it() -> None:
     now = steps(num_envs)
     after, action, extras = self_play.act(learner, carry, now, jax.random.key(1), False)
     present = np.ones((num_envs, N), bool)
-    present[[0, 2]] = [True, False, True]  # side 2 is the past's in even environments, side 1 in odd ones
-    present[[1, 3]] = [False, True, False]
-    past = np.array([1, 1, 2, 2, 0, 0, 0, 0])[:, None]
+    present[[0, 1]] = [True, False, True]  # each past policy plays side 2 and then side 1
+    present[[2, 3]] = [False, True, False]
+    past = np.array([1, 2, 1, 2, 0, 0, 0, 0])[:, None]
     wanted = np.where(present, 5, past) + 100 * np.arange(num_envs)[:, None]
     np.testing.assert_array_equal(action, wanted)
     np.testing.assert_array_equal(extras[PRESENT], present)
     np.testing.assert_array_equal(extras["shown"], present)
     assert after.past.shape == (4,) and after.own.shape == (num_envs,)
 
-    reward = jnp.zeros((num_envs, N)).at[1].set(jnp.array([1.0, 7.0, 2.0]))  # the learner's agent 1 earns 7
+    reward = jnp.zeros((num_envs, N)).at[2].set(jnp.array([1.0, 7.0, 2.0]))  # the learner's agent 1 earns 7
     one = jax.tree.map(lambda x: x[None], (now, now._replace(reward=reward), extras))
     traj = Trajectory(one[0], action[None], one[2], one[1], after)
     learner, metrics = self_play.update(learner, traj, jax.random.key(2))
@@ -126,7 +147,7 @@ def test_the_other_side_is_played_by_frozen_policies() -> None:
     opposed = against(counting(), SPEC, (1,), FrozenPolicies(counting(), jnp.array([10, 20])))
     learner = opposed.init(jax.random.key(0))._replace(policy=jnp.int32(5))
     carry, action, extras = opposed.act(learner, opposed.initial_carry(4), steps(4), jax.random.key(1), True)
-    assert (action - 100 * jnp.arange(4)[:, None]).tolist() == [[10, 5, 10], [10, 5, 10], [20, 5, 20], [20, 5, 20]]
+    assert (action - 100 * jnp.arange(4)[:, None]).tolist() == [[10, 5, 10], [20, 5, 20], [10, 5, 10], [20, 5, 20]]
     assert extras["side1/shown"].shape == (4, 1)
     one = jax.tree.map(lambda x: x[None], (steps(4), extras))
     learner, metrics = opposed.update(

@@ -22,7 +22,11 @@ from shoal.types import Scale
 
 HUGE: list[tuple[str, dict[str, Any], str]] = [
     ("mappo", {"hidden": (65_536, 65_536)}, "The parameters and optimisers of 2 seeds would take .* lower seeds"),
-    ("mappo", {"seeds": 65_536, "hidden": (4096, 4096)}, "The parameters and optimisers of 65536 seeds would take"),
+    (
+        "mappo",
+        {"seeds": 65_536, "hidden": (4096, 4096), "eval_episodes": 64},
+        "The parameters and optimisers of 65536 seeds would take",
+    ),
     ("mappo", {"recurrent": 65_536}, "The parameters and optimisers of 2 seeds would take"),
     ("mappo", {"num_envs": 10_000_000, "rollout_length": 1_000_000}, "Rollouts of 2e7 environments over 1e6 steps"),
     ("mappo", {"eval_episodes": 1_000_000, "seeds": 65_536}, "6.5536e10 episodes of up to 7 steps .* eval_episodes"),

@@ -138,14 +138,21 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
         InputError: the run has no log, or no row has the metric.
     """
     folder = Path(folder)
-    seeds = series(folder, metric)[1].shape[1]
-    logged = read_log(folder)
+    logged, known = read_log(folder), True
+    try:
+        seeds = series(folder, metric)[1].shape[1]
+    except InputError:
+        known = not any(metric in row for row in logged)
+        if known:
+            raise
+        seeds = max(np.size(row[metric]) for row in logged if metric in row)  # nothing but unknown values
     last = max(logged, key=lambda row: row["step"])
     metrics = [name for name in _metrics(folder) if name != metric and any(name in row for row in logged)]
     lines = [
         (f"final {metric_words(name).replace('_', ' ')}", _final(folder, name, confidence))
-        for name in (metric, *metrics)
+        for name in ((metric, *metrics) if known else ())
     ]
+    lines += [] if known else [("final return", "no episode ended")]
     total = f", {number_text(last['step'] * seeds)} in total" if seeds > 1 else ""
     lines.append(("steps", f"{number_text(last['step'])} per seed{total}"))
     lines += [("ended", ended)] if ended else []

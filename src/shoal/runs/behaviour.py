@@ -73,10 +73,12 @@ Version 2 of rware has the rules of the package on the device, where it had Juma
 
 OPTIONS: dict[str, int] = {
     "normalise_inputs": 2,
+    "opponents": 2,
 }
 """By the name of a flag of the settings or of a ``Config`` whose own code has changed: counted only in runs in which
 the flag is on. A flag that is not listed has version 1. Version 2 of ``normalise_inputs`` has a smaller floor of the
-variance. That of ``reward_norm`` fell too, but the variance of rewards in all recorded tasks lies above both."""
+variance; version 2 of ``opponents`` plays policy e mod K in environment e, where each had a block. The floor of
+``reward_norm`` fell too, but the variance of rewards in all recorded tasks lies above both."""
 _OFF = (None, False, "none")
 
 

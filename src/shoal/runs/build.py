@@ -176,6 +176,8 @@ def _built(
         scale = scale._replace(num_updates=max(1, scale.num_updates - waiting))
         make = partial(make, scale=scale)
         algorithm = make(config)
+    if algorithm.stochastic and isinstance(env, Environment):
+        checks.check_evaluations(env, settings, modes=2)  # greedy and sampled
     return Built(env, config, algorithm, layout, make, scale.num_updates)
 
 

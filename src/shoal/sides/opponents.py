@@ -2,7 +2,7 @@
 
 :func:`against` lets one side learn against a saved run or a script. The learning side's algorithm is made for its own
 agents alone, as in :mod:`shoal.sides.sides`; the frozen policies are a part of its environment, and cost a forward
-pass. With K frozen policies, such as the seeds of a run, each plays in a K-th of the environments. The learner holds
+pass. With K frozen policies, such as the seeds of a run, policy e mod K plays in environment e. The learner holds
 only what the learning side learns, and a deployed policy plays beside the same frozen ones.
 """
 
@@ -77,7 +77,7 @@ class FrozenPolicies(NamedTuple):
 
 
 def envs_per_policy(count: int, num_envs: int) -> int:
-    """Environments of each policy: policy k plays in those from k times this number on; the last may play in fewer."""
+    """Environments of each policy, of which some may have one less: policy e mod ``count`` plays in environment e."""
     return -(-num_envs // count)
 
 
@@ -107,19 +107,23 @@ def act_frozen(
     def cut(x: Array) -> Array:  # the last rows repeat the last environment, and are dropped again
         if count == 1:
             return x[None]
-        filled = jnp.pad(x, [(0, count * each - num_envs), *[(0, 0)] * (x.ndim - 1)], mode="edge")
-        return filled.reshape(count, each, *x.shape[1:])
+        return dealt(jnp.pad(x, [(0, count * each - num_envs), *[(0, 0)] * (x.ndim - 1)], mode="edge"))
+
+    def dealt(x: Array) -> Array:
+        return x.reshape(each, count, *x.shape[1:]).swapaxes(0, 1)
+
+    def collected(x: Array) -> Array:
+        return x.swapaxes(0, 1).reshape(count * each, *x.shape[2:])
 
     def one(policy: PyTree, carry: PyTree, step: Step, key: PRNGKeyArray) -> tuple[PyTree, Array]:
         learner = Learner(policy, (), (), (), jnp.zeros((), jnp.int32))
         carry, action, _ = frozen_policies.algorithm.act(learner, carry, step, key, greedy)
         return carry, action
 
-    carries = jax.tree.map(lambda x: x.reshape(count, each, *x.shape[1:]), carry)
+    carries = jax.tree.map(dealt, carry)
     steps = jax.tree.map(cut, step)
     carries, action = jax.vmap(one)(frozen_policies.policies, carries, steps, jax.random.split(key, count))
-    carry = jax.tree.map(lambda x: x.reshape(count * each, *x.shape[2:]), carries)
-    return carry, action.reshape(count * each, *action.shape[2:])[:num_envs]
+    return jax.tree.map(collected, carries), collected(action)[:num_envs]
 
 
 class OpposedCarry(NamedTuple):

@@ -1,10 +1,10 @@
 """Self-play against past selves, around any algorithm that plays both sides of an environment.
 
-In a share of the environments one side, in turn side 1 and side 2, is played by a frozen policy from a pool of the
-learner's own earlier ones, and in the others the current policy plays both (Bansal et al. 2018, *Emergent Complexity
-via Multi-Agent Competition*, section 3.2: opponents sampled from the past avoid cycles and forgetting). The agents of
-the side that a past self plays are for the learner as dead agents are: not alive, with rows of zeros, so that nothing
-of them affects training except what the global state shows.
+In a share of the environments one side, side 1 in the first K, side 2 in the next K and so on, is played by a frozen
+policy from a pool of the learner's own earlier ones, and in the others the current policy plays both (Bansal et al.
+2018, *Emergent Complexity via Multi-Agent Competition*, section 3.2: opponents sampled from the past avoid cycles and
+forgetting). The agents of the side that a past self plays are for the learner as dead agents are: not alive, with rows
+of zeros, so that nothing of them affects training except what the global state shows.
 
 The pool holds K policies and is a part of ``Learner.statistics``, so that checkpoints hold it. Every ``every`` updates
 the current policy is put into it. Until K policies have been, the newest also stands in the places that are left; then
@@ -47,11 +47,14 @@ class PastStatistics(NamedTuple):
 
 
 def put(pool: PastStatistics, policy: PyTree, updates: Int[Array, ""], every: int) -> tuple[PyTree, Int[Array, " K"]]:
-    """The pool and its ages after ``updates`` updates: ``policy`` enters at multiples of ``every``."""
-    size = len(pool.updates)
-    entered = updates // every - 1  # number of policies that entered before this one
-    places = jnp.arange(size)
-    here = jnp.where(entered < size, places >= entered, places == entered % size) & (updates % every == 0)
+    """The pool and its ages after ``updates`` updates: ``policy`` enters at multiples of ``every``.
+
+    The ages alone say where, since a resumed run may have another ``every``: in the places that nothing but the newest
+    stands in, and if there are none, in that of the oldest.
+    """
+    ages, places = pool.updates, jnp.arange(len(pool.updates))
+    left = (ages == ages.max()) & ((places > ages.argmax()) | (ages.max() == 0))
+    here = jnp.where(left.any(), left, places == ages.argmin()) & (updates % every == 0)
 
     def placed(new: Array, old: Array) -> Array:
         return jnp.where(here.reshape(-1, *[1] * new.ndim), new, old)
@@ -81,7 +84,7 @@ def against_past(
 
     def present(num_envs: int) -> Bool[np.ndarray, "E N"]:
         env = np.arange(num_envs)[:, None]
-        return (env >= held(num_envs)) | np.where(env % 2 == 0, first, ~first)
+        return (env >= held(num_envs)) | np.where(env // window % 2 == 0, first, ~first)  # policy k plays in k mod K
 
     def bare(learner: Learner) -> Learner:
         """The algorithm's own learner; a deployed one has no statistics."""

@@ -18,13 +18,18 @@ SHOWN = 10
 """Largest number of agents that are named in a line."""
 
 
-def check_evaluations(env: Environment, settings: Settings) -> None:
+def check_evaluations(env: Environment, settings: Settings, modes: int = 1) -> None:
     """Check that the evaluations of a run fit in memory.
+
+    Args:
+        env: the environment.
+        settings: the run's.
+        modes: of acting that the final evaluation plays, each with all episodes.
 
     Raises:
         InputError: they do not.
     """
-    played = {"eval_episodes": settings.evaluation_episodes(env)}
+    played = {"eval_episodes": modes * settings.evaluation_episodes(env)}
     if settings.eval_every is not None:
         played["curve_episodes"] = settings.episodes_between(env)
     for name, episodes in played.items():
