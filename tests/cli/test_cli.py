@@ -166,7 +166,9 @@ def test_export_prints_the_models_path_and_refuses_other_suffixes(run: Path, sho
     assert shoal("export", run, "--output", model, "--seed", "1") == (0, f"{model}\n", "")
     assert sorted(path.name for path in model.parent.iterdir()) == ["team.onnx", "team.onnx.json"]
     code, _, err = shoal("export", run, "--format", "stablehlo", "--output", model)
-    assert code == 2 and "team.onnx must end in .stablehlo" in err
+    assert code == 2 and "team.onnx is to be written in the format stablehlo; for this name the format is onnx" in err
+    code, _, err = shoal("export", run, "--output", model.with_suffix(".bin"))
+    assert code == 2 and "team.bin must end in .onnx" in err
 
 
 def test_replay(shoal: Callable, run: Path, tmp_path: Path) -> None:
