@@ -176,8 +176,9 @@ def tuning_records(folder: Path, found: Iterable[Method]) -> dict[str, TuningRec
 def _is_search(method: Method, record: TuningRecord) -> bool:
     """Whether a record is of a method's search although its name is another: it depends on the seeds and the steps of
     the study's runs, on which the search does not."""
-    ranges = {flag: {name: span[name] for name in span if name != "kind"} for flag, span in record.ranges.items()}
-    if to_json({flag: asdict(span) for flag, span in method.ranges.items()}) != ranges:
+    if {flag: _span(to_json(asdict(span))) for flag, span in method.ranges.items()} != {
+        flag: _span(span) for flag, span in record.ranges.items()
+    }:
         return False
     if to_json(method.values) != record.method or [list(rung) for rung in method.rungs] != record.rungs:
         return False
@@ -191,6 +192,11 @@ def _is_search(method: Method, record: TuningRecord) -> bool:
     return len(runs) == len(method.cells) and all(
         cell.difference(run) is None for cell, run in zip(method.cells, runs, strict=True)
     )
+
+
+def _span(span: Any) -> Any:
+    """What a range says: a list of values, or the bounds of an interval."""
+    return span["values"] or [span[name] for name in ("low", "high", "log")]
 
 
 def _checked(found: Any) -> TuningRecord:
