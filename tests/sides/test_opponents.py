@@ -251,11 +251,14 @@ def test_opponents_that_cannot_be_copied_leave_no_run(early: Path, tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
+def settings_against(opponents: str) -> Settings:
+    return Settings(opponent_options=OpponentOptions(opponents=opponents, side=("0",)))
+
+
 def test_opponents_are_copied_once(early: Path, tmp_path: Path) -> None:
     """An agent keeps its run after every part."""
     opponents = shutil.copytree(early, tmp_path / "opponents")
-    settings = Settings(opponent_options=OpponentOptions(opponents=str(opponents), side=("0",)))
-    run = Run(tmp_path / "run", "ippo", "toys:busy", {}, settings, ippo.Config(), toys.busy)
+    run = Run(tmp_path / "run", "ippo", "toys:busy", {}, settings_against(str(opponents)), ippo.Config(), toys.busy)
     opening._keep_opponents(run)
     (opponents / "policy" / "later").touch()
     opening._keep_opponents(run)
@@ -331,6 +334,10 @@ def test_a_script_is_no_folder_of_its_name(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     (tmp_path / "random").mkdir()
     assert opponents_in("random", SPEC).algorithm == "random"
+    (tmp_path / "random" / "run.json").touch()
+    run = Run(tmp_path / "run", "ippo", "toys:busy", {}, settings_against("random"), ippo.Config(), toys.busy)
+    opening._keep_opponents(run)
+    assert not run.folder.exists(), "nothing was copied"
 
 
 def test_opponents_with_other_wrappers(early: Path, tmp_path: Path) -> None:

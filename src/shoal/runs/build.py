@@ -457,9 +457,16 @@ def opponents_of(
     if name is None or name == PAST:
         return None
     copy = folder / OPPONENTS
-    if trained and not copy.is_dir() and located(name).is_dir():  # a run that names itself would be opened without end
+    if (
+        trained and not copy.is_dir() and folder_of_opponents(name)
+    ):  # a run that names itself would be opened without end
         raise CheckpointError(f"{folder} lacks {OPPONENTS}/, the copy of the policies that it was trained against.")
     return opponents_in(str(copy) if copy.is_dir() else name, spec, trust, settings.wrapping)
+
+
+def folder_of_opponents(name: str) -> Path | None:
+    """The run folder that ``name`` means; None if there is none, and for an algorithm that does not learn."""
+    return None if name in algorithms.SCRIPTED or not (folder := located(name)).is_dir() else folder
 
 
 def opponents_in(name: str, spec: EnvSpec, trust: bool = False, wrapping: Wrapping | None = None) -> SavedOpponents:
@@ -475,7 +482,7 @@ def opponents_in(name: str, spec: EnvSpec, trust: bool = False, wrapping: Wrappi
         InputError: there is no such folder or algorithm, or its policies are for another environment.
         CheckpointError: no saved policy is intact.
     """
-    if name in algorithms.SCRIPTED or not (folder := located(name)).is_dir():
+    if (folder := folder_of_opponents(name)) is None:
         if not algorithms.known(name) and ":" not in name:
             raise InputError(
                 f"opponents {name!r} is neither a run folder, nor 'past', nor the name of an algorithm or of a module."

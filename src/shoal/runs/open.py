@@ -11,7 +11,7 @@ from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.options.flags import flags_of, options_from_json
 from shoal.runs import behaviour
-from shoal.runs.build import OPPONENTS
+from shoal.runs.build import OPPONENTS, folder_of_opponents
 from shoal.runs.run import Run
 from shoal.security import reading, user_modules
 from shoal.sides.opponents import PAST
@@ -113,7 +113,12 @@ def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
 def _keep_opponents(run: Run) -> None:
     """Copy the policies that a run plays against into its folder, so that it does not depend on theirs."""
     name, copy = run.settings.opponent_options.opponents, run.folder / OPPONENTS
-    if name is None or name == PAST or (copy / manifest.RUN_JSON).exists() or not (source := located(name)).is_dir():
+    if (
+        name is None
+        or name == PAST
+        or (copy / manifest.RUN_JSON).exists()
+        or (source := folder_of_opponents(name)) is None
+    ):
         return
     reading.check_inside(source)
     try:
