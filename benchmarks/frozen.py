@@ -38,6 +38,7 @@ ENVIRONMENTS = {
     "matrix/": ("matrix/two_step",),
     "mpe/": ("mpe/simple_spread", "mpe/simple_tag"),
     "skirmish/": ("skirmish/2s3z",),
+    "skirmish/terran_": ("skirmish/terran_3_vs_4",),
 }
 """Tasks of each family on the device whose numbers are recorded."""
 BOUNDS = {"float64": 1e-12, "float32": 1e-6}

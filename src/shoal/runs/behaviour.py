@@ -63,13 +63,18 @@ ENVIRONMENTS: dict[str, int] = {
     "pettingzoo:": 1,
     "rware/": 2,
     "skirmish/": 2,
+    "skirmish/protoss_": 3,
+    "skirmish/terran_": 3,
+    "skirmish/zerg_": 3,
     "smac/": 1,
 }
-"""By the beginning of the environment's name, its family. Version 2 of skirmish changed its crowds, enemies
-that look for targets at every tick, the weapons (those of the maps' own game data), collision radii and the spine
-crawler's regeneration, a medivac's acceleration and a baneling's damage. Version 2 of hanabi deals other cards for a
-seed, on the device. Version 2 of lbf starts episodes on the device as lbforaging does, where it had Jumanji's starts.
-Version 2 of rware has the rules of the package on the device, where it had Jumanji's."""
+"""By the beginning of the environment's name: its family, or a part of one with a version of its own. Version 2 of
+skirmish changed its crowds, enemies that look for targets at every tick, the weapons (those of the maps' own game
+data), collision radii and the spine crawler's regeneration, a medivac's acceleration and a baneling's damage; version 3
+of its drawn armies the order of agents, the enemies' orders, which are those of SMACv2's map, and starts near the
+border. Version 2 of hanabi deals other cards for a seed, on the device. Version 2 of lbf starts episodes on the device
+as lbforaging does, where it had Jumanji's starts. Version 2 of rware has the rules of the package on the device, where
+it had Jumanji's."""
 
 OPTIONS: dict[str, int] = {
     "normalise_inputs": 2,
@@ -122,8 +127,8 @@ def oldest(before: Mapping[str, int] | None, now: Mapping[str, int]) -> dict[str
 
 
 def family_of(environment: str) -> str:
-    """The family of an environment, a key of :data:`ENVIRONMENTS`; empty for the user's own."""
-    return next((family for family in ENVIRONMENTS if environment.startswith(family)), "")
+    """The key of :data:`ENVIRONMENTS` for an environment, the longest that fits; empty for the user's own."""
+    return max((family for family in ENVIRONMENTS if environment.startswith(family)), key=len, default="")
 
 
 def changes(recorded: Mapping[str, int], algorithm: str, environment: str, flags: Mapping[str, Any]) -> list[str]:
@@ -135,7 +140,7 @@ def changes(recorded: Mapping[str, int], algorithm: str, environment: str, flags
         algorithm, environment, flags: as in :func:`versions`.
     """
     names = algorithm.split("+")
-    said = {"environment": family_of(environment).rstrip("/:"), "algorithm": algorithm}
+    said = {"environment": family_of(environment).rstrip("/:_"), "algorithm": algorithm}
     said |= {f"algorithm {i}": name for i, name in enumerate(names, 1)}
     if not recorded:
         return []

@@ -1,5 +1,7 @@
 """SMACv2's battles, whose armies and starts are drawn, against the distributions of its paper's configurations."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -40,7 +42,7 @@ def test_types_have_the_published_weights_and_enemies_the_allies_types():
     begun = starts("terran_10_vs_11")
     shares = np.bincount(begun.kind[:, :10].ravel(), minlength=3) / (10 * COUNT)
     np.testing.assert_allclose(shares, [0.45, 0.45, 0.1], atol=0.01)
-    np.testing.assert_array_equal(begun.kind[:, 10:20], begun.kind[:, :10])
+    np.testing.assert_array_equal(np.sort(begun.kind[:, 10:20]), np.sort(begun.kind[:, :10]))
     # The one further enemy forms an army of its own in SMACv2, so it is never a medivac.
     last = np.bincount(begun.kind[:, 20], minlength=3) / COUNT
     np.testing.assert_allclose(last, [0.5, 0.5, 0.0], atol=0.03)
@@ -54,9 +56,10 @@ def test_no_army_consists_of_healers_alone():
 
 def test_half_of_the_starts_are_mirror_images():
     begun = starts("zerg_5_vs_5")
-    mirrored = (np.abs(begun.x[:, :5] + begun.x[:, 5:] - 32.0) < 1e-3).all(1) & (begun.x[:, :5] < 15.0 + 1e-3).all(1)
+    left, right = np.sort(begun.x[:, :5]), np.sort(32.0 - begun.x[:, 5:])
+    mirrored = (np.abs(left - right) < 1e-3).all(1) & (left < 15.0 + 1e-3).all(1)
     assert 0.46 < mirrored.mean() < 0.54
-    np.testing.assert_allclose(begun.y[mirrored][:, :5], begun.y[mirrored][:, 5:], atol=1e-4)
+    np.testing.assert_allclose(np.sort(begun.y[mirrored][:, :5]), np.sort(begun.y[mirrored][:, 5:]), atol=1e-4)
     around = ~mirrored
     assert (np.hypot(begun.x[around][:, :5] - 16.0, begun.y[around][:, :5] - 16.0) < 2.0).all()
     # Groups stand on the diagonals, at least 2 from the centre along both axes, beside the lattice of their own units.
@@ -72,8 +75,24 @@ def test_half_of_the_starts_are_mirror_images():
 def test_units_that_start_together_do_not_coincide():
     begun = starts("protoss_20_vs_23")
     apart = np.hypot(begun.x[:, :, None] - begun.x[:, None], begun.y[:, :, None] - begun.y[:, None])
-    assert (apart + 10.0 * np.eye(43))[:, :20, :20].min() > 1e-4
+    assert (apart + 10.0 * np.eye(43)).min() > 1e-6
     assert begun.x.min() >= 0.0 and begun.x.max() < 32.0 and begun.y.min() >= 0.0 and begun.y.max() < 32.0
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_agents_are_sorted_by_type_and_place_as_in_smacv2(both: bool):
+    """SMACv2 numbers types in alphabetical order, and sorts agents by the number, x and y."""
+    battle = replace(drawn.battle_named("terran_9_vs_11"), commanded=both)  # type: ignore[type-var]
+    begun = jax.tree.map(np.asarray, drawn.start_of(battle)(jax.random.key(5), 200))
+    number = np.array([sorted(unit.name for unit in battle.types).index(unit.name) for unit in battle.types])
+    for side, x in enumerate([begun.x, 32.0 - begun.x]):
+        own = battle.sides[side]
+        rows = [
+            list(zip(*row, strict=True))
+            for row in zip(number[begun.kind[:, own]], x[:, own], begun.y[:, own], strict=True)
+        ]
+        ordered = [row == sorted(row) for row in rows]
+        assert all(ordered) if both or side == 0 else not any(ordered[:50])
 
 
 def test_each_type_has_its_own_range_and_sight():

@@ -13,7 +13,6 @@ from shoal.environments.skirmish.battle import NO_OP, STOP, Battle, begun, multi
 from shoal.environments.skirmish.fighting import acquired
 from shoal.environments.skirmish.maps import MAPS, Group, Map
 from shoal.environments.skirmish.tasks import battle_on, make
-from shoal.environments.skirmish.units import Unit
 from shoal.errors import InputError
 
 MARINES = Map("four", (Group("marine", 2, (14.0, 16.0)),), (Group("marine", 2, (18.0, 16.0)),), 60)
@@ -70,35 +69,41 @@ def test_an_enemy_that_walks_stops_where_its_weapon_reaches(battles: dict[str, A
     assert reach - 0.8 > closest["step"].min() > reach - 1.125 - 1e-3
 
 
-def targets(
-    types: tuple[Unit, ...], side: int, now: dict[str, np.ndarray], split: int, scan: float, hunts: bool, beyond: float
-) -> Any:
+def targets(battle: Battle, side: int, now: dict[str, np.ndarray], scan: float, beyond: float, order: bool) -> Any:
     """The targets of one side in one environment, by plain loops in double precision."""
-    units = [types[kind] for kind in now["kind"]]
-    own, others = range(split), range(split, len(units))
+    units = [battle.types[kind] for kind in now["kind"]]
+    own, others = range(battle.num_allies), range(battle.num_allies, len(units))
     own, others = (own, others) if side == 0 else (others, own)
+
+    def square(i: int, j: int) -> float:
+        return (now["x"][i] - now["x"][j]) ** 2 + (now["y"][i] - now["y"][j]) ** 2
+
     found = []
     for i in own:
         unit, best, chosen = units[i], np.inf, -1
         candidates = own if unit.heals else others
-        for k, j in enumerate(candidates):
-            other, square = units[j], (now["x"][i] - now["x"][j]) ** 2 + (now["y"][i] - now["y"][j]) ** 2
-            cost = square
-            if now["health"][j] <= 0:
-                continue
+        alive = [j for j in candidates if now["health"][j] > 0]
+        for j in alive:
+            other, cost = units[j], square(i, j)
+            edges = unit.radius + other.radius
             if unit.heals:
-                if not other.biological or now["health"][j] >= other.hit_points:
+                hurt = other.biological and now["health"][j] < other.hit_points
+                if not hurt or (battle.ordered and cost > (6.0 + edges) ** 2):
                     continue
             else:
-                edges = unit.radius + other.radius
                 most = max(unit.reach + beyond, 5.0)
                 most = max(most, scan) if now["calm"][i] < 32 else most
-                if now["target"][i] == k and square <= (unit.reach + edges) ** 2:
+                kept = battle.ordered or cost <= (unit.reach + edges) ** 2
+                if now["target"][i] == candidates.index(j) and kept:
                     cost = -1.0
-                elif (other.flies and not unit.hits_air) or (not hunts and square > (most + edges) ** 2):
+                elif (other.flies and not unit.hits_air) or (not battle.hunts and cost > (most + edges) ** 2):
                     continue
             if cost < best:
-                best, chosen = cost, k
+                best, chosen = cost, candidates.index(j)
+        if order and alive and not unit.heals and best >= 0.0:
+            nearest = min(alive, key=lambda j: square(i, j))
+            if unit.hits_air or not units[nearest].flies:
+                chosen = candidates.index(nearest)
         found.append(chosen if now["health"][i] > 0 else -1)
     return found
 
@@ -110,6 +115,7 @@ CASES: dict[str, tuple[Battle, int, float]] = {
     "2c_vs_64zg": (battle_on(MAPS["2c_vs_64zg"]), 1, 9.0),
     "colossus and others": (battle_on(MAPS["1c3s5z"]), 1, 5.0),
     "drawn": (drawn.battle_named("terran_5_vs_6"), 1, 9.0),  # type: ignore[dict-item]
+    "drawn, order": (drawn.battle_named("terran_5_vs_6"), 1, 9.0),  # type: ignore[dict-item]
     "multiplayer, drawn": (multiplayer(drawn.battle_named("protoss_5_vs_6")), 1, 0.0),  # type: ignore[arg-type]
     "multiplayer": (multiplayer(battle_on(MAPS["6h_vs_8z"])), 0, 6.0),
 }
@@ -143,17 +149,27 @@ def test_targets_are_those_of_plain_loops(case: str) -> None:
         **{name: jnp.asarray(value, state.x.dtype if name != "target" else None) for name, value in fields.items()}
     )
     flat = jax.tree.map(lambda v: jnp.moveaxis(v, 0, -1), state)
-    found = np.asarray(jax.jit(lambda s: acquired(battle, battle.stats(s.kind), side, s))(flat)).T
+    order = case.endswith("order")
+    found = np.asarray(jax.jit(lambda s: acquired(battle, battle.stats(s.kind), side, s, order))(flat)).T
     everything = fields | {"x": x, "y": y, "kind": kind}
-    expected = [
-        targets(
-            battle.types, side, {k: v[e] for k, v in everything.items()}, battle.num_allies, scan, battle.hunts, far
-        )
-        for e in range(COUNT)
-    ]
+    expected = [targets(battle, side, {k: v[e] for k, v in everything.items()}, scan, far, order) for e in range(COUNT)]
     np.testing.assert_array_equal(found, expected)
     had = fields["target"][:, battle.sides[side]]
     assert ((found == had) & (found >= 0)).any() and (found == -1).any() and (found != had).any()
+
+
+def test_an_enemy_of_drawn_armies_follows_its_target_past_a_nearer_ally() -> None:
+    """It is ordered to the nearest ally beyond all scan ranges, and keeps the order when another one is nearer."""
+    batched = make("protoss_2_vs_1", delay_noise=False).batched
+    assert batched is not None
+    state, _ = jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 2)
+    step, stop = jax.jit(batched.step), jnp.full((2, 2), STOP)
+    state = state._replace(x=jnp.array([[4.0, 2.0, 24.0]] * 2), y=jnp.full((2, 3), 16.0), kind=jnp.full((2, 3), 0))
+    state, _ = step(jax.random.key(1), state, stop)
+    assert (state.target[:, 2] == 0).all() and (state.x[:, 2] < 23.0).all()
+    state = state._replace(x=state.x.at[:, 1].set(jnp.array([20.0, 2.0])), health=state.health.at[1, 0].set(0.0))
+    state, _ = step(jax.random.key(1), state, stop.at[1, 0].set(NO_OP))
+    assert state.target[:, 2].tolist() == [0, 1]
 
 
 def test_search_options_are_checked() -> None:

@@ -173,6 +173,9 @@ class Battle:
     """Enemies without a target walk to the goal; otherwise they stay where they are."""
     hunts: bool = False
     """The enemies attack the nearest ally wherever it is."""
+    ordered: bool = False
+    """The script of SMACv2's map: an enemy without a target is ordered, as a step begins, to attack the ally nearest to
+    it at any distance, and keeps a target until it dies. Its healers stay where they are but for patients nearby."""
     commanded: bool = False
     """The enemies are agents as well."""
     mirrored: tuple[bool, bool] = (False, False)

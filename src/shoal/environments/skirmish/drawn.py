@@ -3,7 +3,9 @@
 The distributions are those of ``distributions.py`` and of the example configurations in oxwhirl/smacv2: types with
 weights 0.45, 0.45 and 0.1; enemies of the allies' types, and further ones where they are more; with probability ½ the
 allies start in the left half and the enemies as their mirror images, otherwise the allies start in the centre and the
-enemies in one to four groups on the diagonals.
+enemies in one to four groups on the diagonals. As in SMACv2 agents are sorted by type and position, so that an id tells
+about the type, and the enemies stand in the order in which they were drawn. The enemies' orders are those of the
+script of its map ``32x32_flat``.
 """
 
 import re
@@ -54,7 +56,7 @@ def battle_named(task: str) -> Battle | None:
         limit=LIMIT,
         mirrored=(True, False),
         marches=False,
-        hunts=True,
+        ordered=True,
         own_ranges=True,
         own_position=True,
     )
@@ -72,9 +74,23 @@ def start_of(battle: Battle) -> Start:
         mirrored = jax.random.uniform(key_which, (count, 1, 1)) <= REFLECTED
         places = jnp.where(mirrored, _mirrored(key_mirror, count, allies, enemies), _around(key_around, count, battle))
         places = jnp.clip(places, EDGE, SIDE - EDGE)
-        return begun(battle, places[..., 0], places[..., 1], kinds, jnp.zeros((count, 2)))
+        first = _order(battle, kinds[:, :allies], places[:, :allies])
+        second = jnp.broadcast_to(jnp.arange(enemies), (count, enemies))
+        if battle.commanded:  # sorted as they see each other
+            seen = jnp.abs(places[:, allies:] - jnp.array([SIDE, 0.0]))
+            second = _order(battle, kinds[:, allies:], seen)
+        index = jnp.concatenate([first, allies + second], axis=1)
+        x, y, kinds = (jnp.take_along_axis(v, index, 1) for v in (places[..., 0], places[..., 1], kinds))
+        return begun(battle, x, y, kinds, jnp.zeros((count, 2)))
 
     return start
+
+
+def _order(battle: Battle, kinds: Int[Array, "E K"], places: Float[Array, "E K 2"]) -> Int[Array, "E K"]:
+    """Indices that sort an army by type, in alphabetical order as SMACv2's numbers of types, then by x, then by y."""
+    names = [unit.name for unit in battle.types]
+    rank = jnp.array([sorted(names).index(name) for name in names])[kinds]
+    return jnp.lexsort((places[..., 1], places[..., 0], rank), axis=-1)
 
 
 def team(battle: Battle, key: PRNGKeyArray, count: int, size: int) -> Int[Array, "E K"]:
@@ -99,7 +115,8 @@ def _mirrored(key: PRNGKeyArray, count: int, allies: int, enemies: int) -> Float
 
 
 def _around(key: PRNGKeyArray, count: int, battle: Battle) -> Float[Array, "E U 2"]:
-    """Allies in the centre; enemies in one to four groups, each at a random distance on a diagonal of its own."""
+    """Allies in the centre; enemies in one to four groups, each at a random distance on a diagonal of its own, and
+    moved so far from the border of the map that its units have room."""
     keys = jax.random.split(key, 4)
     groups = jax.random.randint(keys[0], (count, 1), 1, 5)
     group = jnp.floor(jax.random.uniform(keys[1], (count, battle.num_enemies)) * groups).astype(jnp.int32)
@@ -110,7 +127,11 @@ def _around(key: PRNGKeyArray, count: int, battle: Battle) -> Float[Array, "E U 
     at = middle + side * (OFFSET * far + middle * (1.0 - far))[..., None]
     member = group[..., None] == jnp.arange(4)  # [E, enemies, 4]
     rank = jnp.where(member, jnp.cumsum(member, axis=1) - 1, 0).sum(-1)
-    enemies = jnp.where(member[..., None], at[:, None], 0.0).sum(2) + jnp.asarray(_lattice(battle.num_enemies))[rank]
+    lattice = _lattice(battle.num_enemies)
+    reach = np.maximum.accumulate(np.abs(np.concatenate([lattice[:1], lattice])).max(1))  # of the first n units
+    room = EDGE + jnp.asarray(reach)[member.sum(1)][..., None]
+    at = jnp.clip(at, room, SIDE - room)
+    enemies = jnp.where(member[..., None], at[:, None], 0.0).sum(2) + jnp.asarray(lattice)[rank]
     allies = jnp.broadcast_to(middle + jnp.asarray(_lattice(battle.num_allies)), (count, battle.num_allies, 2))
     return jnp.concatenate([allies, enemies], axis=1)
 

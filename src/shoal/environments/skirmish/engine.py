@@ -43,6 +43,8 @@ def advance_battle(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequenc
     def chosen(side: int) -> Int[Array, "P E"]:
         if side in orders:
             return commanded(battle, stats, side, s, orders[side])
+        if battle.ordered:
+            return acquired(battle, stats, side, s, order=True)
         return s.target[battle.sides[side]] if every_tick else acquired(battle, stats, side, s)
 
     at_first = fighting.located(battle, stats, jnp.concatenate([chosen(side) for side in (0, 1)]))

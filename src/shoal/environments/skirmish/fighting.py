@@ -15,6 +15,7 @@ from shoal.environments.skirmish.battle import MOVES, Battle, State, Stats, half
 from shoal.environments.skirmish.units import (
     ENERGY_REGENERATION,
     HEALING,
+    HEALING_SCAN,
     HIT_POINTS_PER_ENERGY,
     LEAST_DAMAGE,
     LEAST_ENERGY,
@@ -73,13 +74,17 @@ def commanded(battle: Battle, stats: Stats, side: int, s: State, action: Int[Arr
     return jnp.where(lives & (s.health[mine] > 0.0), chosen, -1).astype(jnp.int32)
 
 
-def acquired(battle: Battle, stats: Stats, side: int, s: State) -> Int[Array, "P E"]:
+def acquired(battle: Battle, stats: Stats, side: int, s: State, order: bool = False) -> Int[Array, "P E"]:
     """The targets of units under the order to attack-move.
 
-    A unit keeps its target as long as its weapon reaches it. Otherwise it takes the opponent whose centre is nearest
-    (the first of equally near ones) of those within its scan range, edge to edge: :attr:`Unit.scan` of its type, with
-    the default weapons the range, but at least 5; at least :attr:`Battle.provoked_scan` for two seconds after damage;
-    any distance in a map whose enemies hunt. A healer takes the nearest hurt biological unit of its own side.
+    A unit keeps its target as long as its weapon reaches it, in an :attr:`Battle.ordered` battle as long as it lives.
+    Otherwise it takes the opponent whose centre is nearest (the first of equally near ones) of those within its scan
+    range, edge to edge: :attr:`Unit.scan` of its type, with the default weapons the range, but at least 5; at least
+    :attr:`Battle.provoked_scan` for two seconds after damage; any distance in a map whose enemies hunt. A healer takes
+    the nearest hurt biological unit of its own side, in an ordered battle of those within 6 cells, edge to edge.
+
+    With ``order`` a unit without a target is ordered to attack the nearest of all opponents; if its weapon cannot hit
+    that one, as that of a marauder cannot hit a medivac, the game refuses the order.
 
     This is done at every tick, so it compares squared distances.
     """
@@ -92,7 +97,9 @@ def acquired(battle: Battle, stats: Stats, side: int, s: State) -> Int[Array, "P
     alike = isinstance(other.radius, np.ndarray) and bool((other.radius == other.radius[0]).all())
     square = (x[:, None] - to_x[None]) ** 2 + (y[:, None] - to_y[None]) ** 2
     radius = other.radius[None]
-    kept = marks(target, battle.counts(side)[1]) & (square <= (reach[:, None] + radius) ** 2)
+    kept = marks(target, battle.counts(side)[1])
+    kept &= square < FAR if battle.ordered else square <= (reach[:, None] + radius) ** 2
+    nearest = square
     if not alike:
         square = jnp.where(square <= (scan[:, None] + radius) ** 2, square, FAR)
     if any(unit.flies for unit in battle.of_side(1 - side)):
@@ -100,6 +107,10 @@ def acquired(battle: Battle, stats: Stats, side: int, s: State) -> Int[Array, "P
     least, chosen = _first_least(jnp.where(kept, -1.0, square))
     if alike:  # the nearest is also the first to come within the scan range
         chosen = jnp.where(least <= (scan + other.radius[0]) ** 2, chosen, -1)
+    if order:
+        first = first_least(nearest)
+        obeyed = ~kept.any(1) & (marks(first, nearest.shape[1]) & _can_hit(own, other)).any(1)
+        chosen = jnp.where(obeyed, first, chosen)
     if battle.has_healers(side):
         chosen = _healing(battle, side, s, own, chosen)
     return jnp.where(s.health[mine] > 0.0, chosen, -1)
@@ -122,11 +133,15 @@ def _can_hit(own: Stats, other: Stats) -> Bool[Array, "P Q E"] | np.ndarray:
 
 def _healing(battle: Battle, side: int, s: State, own: Stats, chosen: Int[Array, "P E"]) -> Int[Array, "P E"]:
     """The targets ``chosen`` with those of healers: for each the nearest other living biological unit of its side that
-    is hurt; -1 if none is."""
+    is hurt, in an ordered battle within 6 cells; -1 if none is."""
     mine, rows = battle.sides[side], battle.rows(side, "heals")
     x, y, health = s.x[mine], s.y[mine], s.health[mine]
     hurt = (health > 0.0) & (health < own.hit_points) & (own.biological > 0.0)
-    patient = first_least(jnp.where(hurt[None], distances(x[rows], y[rows], x, y), FAR))
+    apart = distances(x[rows], y[rows], x, y)
+    near = hurt[None]
+    if battle.ordered:
+        near &= apart <= half(own, rows).radius[:, None] + own.radius[None] + HEALING_SCAN
+    patient = first_least(jnp.where(near, apart, FAR))
     return chosen.at[rows].set(jnp.where(half(own, rows).heals > 0.0, patient, chosen[rows]))
 
 

@@ -23,6 +23,8 @@ HEALING, HIT_POINTS_PER_ENERGY, LEAST_ENERGY = 9.0, 3.0, 5.0
 """Hit points healed per second, hit points for one energy, and the energy that is needed to begin."""
 LEAST_DAMAGE = 0.5
 """Of one hit, after armour."""
+HEALING_SCAN = 6.0
+"""Distance, from edge to edge, within which a healer without orders looks for patients."""
 SCAN = 5.0
 """``MinScanRange`` of weapons without another: the least distance within which attack-moving units look for targets."""
 
