@@ -101,6 +101,8 @@ def test_it_is_driven_by_mouse_and_keys(
     browser: Browser, page: Page, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first, second = talking(tmp_path, 1), talking(tmp_path, 2)
+    assert first[1].decisions is not None
+    first[1].decisions["obs"][0, 1, 3] = 1e9  # the feature is stored as float32
     document = document_of(monkeypatch, ("one", *first), (INJECTED, *second))
 
     def drive(page: Any) -> None:

@@ -29,6 +29,9 @@ The form of :func:`pack`'s result, which ``assets/player_data.js`` reads:
 A ``bits`` array has eight entries per byte, the first in the highest bit. Codes of ``u8`` and ``u16`` are stored as
 differences, modulo 256 or 65,536, from the codes one step (first axis) before; those of ``u16`` as all high bytes, then
 all low bytes. Differences are small and alike, which compresses well.
+
+``floats``, if present, lists entries of the last axis whose codes are 0: their values follow the codes as float32, the
+least significant byte first, entry by entry of the list.
 """
 
 import base64
@@ -56,6 +59,9 @@ from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, record_each
 
 FINE, COARSE = 16, 8
 """Bits of a number: an error of at most 1 / 130,000 or 1 / 500 of the range."""
+_WRONG, _MANY_WRONG = 0.01, 0.01
+"""A column is stored as float32 if 16 bits would change more than this share of its values by more than this share of
+the value: one of 10⁹ that stands for "nothing there" leaves no codes for the others."""
 
 
 def pack(arrays: Mapping[str, np.ndarray], coarse: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -63,8 +69,9 @@ def pack(arrays: Mapping[str, np.ndarray], coarse: frozenset[str] = frozenset())
 
     Args:
         arrays: by name; truth values, integers or floating-point numbers. Infinities count as NaN.
-        coarse: names of arrays whose floating-point numbers have 8 bits, over the range of each entry of the last axis.
-            The others have 16 bits over the range of the whole array. Integers are exact up to a range of 65,534.
+        coarse: names of arrays whose floating-point numbers have 8 bits. The others have 16 bits, or 32 in columns of
+            which 16 bits would falsify many. Both are over the range of each entry of the last axis. Integers are exact
+            up to a range of 65,534.
     """
     index, parts, at = {}, [], 0
     for name, values in arrays.items():
@@ -80,18 +87,33 @@ def _encoded(x: np.ndarray, bits: int) -> tuple[dict[str, Any], bytes]:
         return {"type": "bits"}, np.packbits(x.reshape(-1)).tobytes()
     whole = np.issubdtype(x.dtype, np.integer)
     x = np.where(np.isfinite(x), x, np.nan).astype(np.float64)
-    low, high = (_edge_of(x, edge, bits == COARSE and not whole and x.ndim > 1) for edge in (np.fmin, np.fmax))
+    columns = not whole and x.ndim > 1 and x.size > 0
+    low, high = (_edge_of(x, edge, columns) for edge in (np.fmin, np.fmax))
     if whole:
         bits = COARSE if np.max(high - low, initial=0) < 255 else FINE
     codes = 2**bits - 1
     unit = np.asarray(np.ones_like(low)) if whole else _unit_of_codes(low, high, codes - 2)
     first = np.asarray(np.floor(low / unit))
     code = np.where(np.isnan(x), codes, np.clip(np.rint(np.nan_to_num(x) / unit - first), 0, codes - 1))
+    floats = _falsified(x, (first + code) * unit, low, high) if columns and bits == FINE else np.zeros(0, int)
+    if floats.size:
+        code[..., floats] = 0
     change = np.diff(code.astype(np.int64), axis=0, prepend=np.zeros_like(code[:1], np.int64)) % (codes + 1)
     entry = {"type": f"u{bits}", "first": first.tolist(), "unit": unit.tolist(), "gaps": bool(np.isnan(x).any())}
     if bits == COARSE:
         return entry, change.astype(np.uint8).tobytes()
-    return entry, (change >> 8).astype(np.uint8).tobytes() + (change & 255).astype(np.uint8).tobytes()
+    if floats.size:
+        entry["floats"] = floats.tolist()
+    kept = np.moveaxis(x[..., floats], -1, 0).astype("<f4") if floats.size else np.zeros(0)
+    return entry, (change >> 8).astype(np.uint8).tobytes() + (change & 255).astype(np.uint8).tobytes() + kept.tobytes()
+
+
+def _falsified(x: np.ndarray, coded: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The columns with many wrong codes, of values other than the ends of the range, which have codes of their own."""
+    between = (x > low) & (x < high)
+    wrong = between & (np.abs(coded - x) > _WRONG * np.abs(x))
+    wrong, between = (part.reshape(-1, x.shape[-1]).sum(0) for part in (wrong, between))
+    return np.flatnonzero(wrong > _MANY_WRONG * between)
 
 
 def _edge_of(x: np.ndarray, edge: np.ufunc, columns: bool) -> np.ndarray:

@@ -20,7 +20,9 @@
     const columns = shape[shape.length - 1] || 1;
     const at = entry.at;
     const data = new Float64Array(size);
-    const needed = entry.type === "bits" ? Math.ceil(size / 8) : entry.type === "u8" ? size : 2 * size;
+    const floats = entry.floats || [];
+    const codeBytes = entry.type === "bits" ? Math.ceil(size / 8) : entry.type === "u8" ? size : 2 * size;
+    const needed = codeBytes + 4 * floats.length * (size / columns);
     if (!["bits", "u8", "u16"].includes(entry.type) || at + needed > bytes.length) {
       throw new Error("The data of this replay are damaged.");
     }
@@ -39,6 +41,12 @@
       const unit = many ? entry.unit[i % columns] : entry.unit;
       data[i] = entry.gaps && codes[i] === most ? NaN : (first + codes[i]) * unit;
     }
+    const view = new DataView(bytes.buffer, bytes.byteOffset + at + codeBytes);
+    floats.forEach((column, k) => {
+      for (let i = 0; i < size / columns; i += 1) {
+        data[i * columns + column] = view.getFloat32(4 * (k * (size / columns) + i), true);
+      }
+    });
     return { shape, row, data };
   };
 
