@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from shoal.cli.flags import REQUIRED, Flag, read_words
+from shoal.cli.flags import REQUIRED, Flag, read_early, read_words
 from shoal.errors import InputError
 from shoal.options.convert import Anything, Words, convert_value, from_toml
 
@@ -116,16 +116,39 @@ def test_invalid_words_are_refused(words: str, said: str) -> None:
 
 def test_arguments_that_are_missing_or_too_many() -> None:
     flags = [Flag("run", Path, REQUIRED, positional=True), Flag("what", str, "x", positional=True)]
-    flags.append(Flag("size", int, REQUIRED, prefix="env."))
+    flags += [Flag("size", int, REQUIRED, prefix="env."), Flag("dry", bool, False)]
     assert read_words("shoal x", flags, ["a", "--env.size", "3"]) == {"RUN": Path("a"), "--env.size": 3}
     for words, said in (
         ([], "shoal x needs RUN; see shoal x --help."),
         (["a"], "--env.size needs a value: INT"),
         (["a", "b", "c", "--env.size=1"], "shoal x has no argument for 'c'; see shoal x --help."),
+        (["a", "b", "--dry", "0"], "--dry takes True or False, not '0'; or write --no-dry."),
+        (["a", "--dry", "b", "c"], "shoal x has no argument for 'c'; see shoal x --help."),
     ):
         with pytest.raises(InputError) as caught:
             read_words("shoal x", flags, words)
         assert str(caught.value) == said
+
+
+def test_flags_that_are_read_early_have_the_values_that_they_have_later() -> None:
+    early = [Flag("trust", bool, False), Flag("print_config", bool, False), Flag("resume", Path | None, None)]
+
+    def read(words: str) -> list[Any]:
+        return list(read_early("shoal x", early, words.split()).values())
+
+    for words, found in {
+        "": [False, False, None],
+        "--steps 1 --trust --hidden 1 2 --resume a": [True, False, Path("a")],
+        "--trust=True --print_config": [True, True, None],
+        "--trust False --print-config=false --resume=a": [False, False, Path("a")],
+        "--no-trust a --resume None": [False, False, None],
+        "--no_trust --resume=None": [False, False, None],
+        "--title=--trust --other -- --trust": [False, False, None],
+    }.items():
+        assert read(words) == found, words
+    for words in ("--trust --no-trust", "--trust --trust", "--trust=maybe", "--resume", "--resume a --resume b"):
+        with pytest.raises(InputError):
+            read(words)
 
 
 def test_values_of_files_are_read_by_the_same_function() -> None:

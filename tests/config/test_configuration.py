@@ -289,7 +289,7 @@ def test_an_invalid_key_is_named(case: str, shoal: Callable, tmp_path: Path, mon
     [
         ("train --config nothing.toml", "There is no configuration file 'nothing.toml'."),
         ("train --config .", "so it is not the folder of a run"),
-        ("train --config", "shoal train needs an algorithm and an environment first"),
+        ("train --config", "--config needs a value: PATH|None."),
         ("train mappo mpe/simple_spread --config", "--config needs a value: PATH|None."),
         ("train mappo mpe/simple_spread --config=", "--config needs a name; its value is empty."),
         ("train mappo mpe/simple_spread --preset FULL", "is a configuration file, not a preset"),

@@ -100,8 +100,9 @@ def test_help_of_a_configuration_imports_nothing(algorithm: str, environment: st
     Path("c.toml").write_text(f'algorithm = "{algorithm}"\nenvironment = "{environment}"\n')
     code, out, _ = shoal("train", "--config", "c.toml", "--help")
     assert code == 0 and "--trust" in out and not Path("pwned").exists()
-    code, out, err = shoal("train", "--config", "c.toml", "--print-config")
-    assert (code, out) == (2, "") and "which --print-config would import" in err and not Path("pwned").exists()
+    for flag in ("--print-config", "--print_config", "--print-config=True"):
+        code, out, err = shoal("train", "--config", "c.toml", flag)
+        assert (code, out) == (2, "") and "which --print-config would import" in err and not Path("pwned").exists()
     code, _, err = shoal("train", "--config", "c.toml", "--help", "--trust")
     assert code == 2 and "RuntimeError: ran" in err
 

@@ -558,8 +558,12 @@ def test_a_strangers_algorithm_is_not_imported(name: str, here: Path, shoal: Cal
 
 def test_trust_imports_an_algorithm_from_the_working_directory(own_algorithm: Path, shoal: Callable) -> None:
     folder = by(written(own_algorithm / "run", "mpe/simple_spread", {}), "pupil:make")
+    for words in (["--trust=False"], ["--trust", "false"], ["--no-trust"], ["--no_trust"], ["--trust", "--no-trust"]):
+        assert shoal("train", "--resume", folder, *words)[0] == 2 and "pupil" not in sys.modules
     assert shoal("curves", folder, "--trust")[0] == 0
-    assert shoal("train", "--resume", folder, "--trust", "--help")[0] == 0
+    for words in (["--trust"], ["--trust=True"], ["--trust", "true"]):
+        sys.modules.pop("pupil", None)
+        assert shoal("train", "--resume", folder, *words, "--help")[0] == 0 and "pupil" in sys.modules
     assert library.open_run(folder, trust=True).spec.num_agents == 2
     with pytest.raises(InputError, match="has no trained policy yet"):
         library.load(folder, trust=True)

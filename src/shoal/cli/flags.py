@@ -234,6 +234,7 @@ def read_words(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[st
     found: dict[str, Any] = {}
     spelt: dict[str, str] = {}
     left, loose = list(args), []
+    behind: dict[int, Flag] = {}  # a boolean flag without value, by the number of loose words before the one behind it
     while left:
         word = left.pop(0)
         if word == "--":
@@ -256,17 +257,40 @@ def read_words(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[st
             words = _values(flag, [text] if equals else [], left)
             del left[: len(words) - bool(equals)]
             found[flag.spelt] = _typed(flag, words)
+            if flag.booleans and not words and left and not is_flag(left[0]):
+                behind[len(loose)] = flag
+    count = len(loose)
     for flag in (flag for flag in flags if flag.positional):
         taken = len(loose) if flag.several else 1
         if loose or (flag.several and flag.default is REQUIRED):
             found[flag.spelt] = _typed(flag, loose[:taken])
         loose = loose[taken:]
+    if loose and (boolean := behind.get(count - len(loose))):
+        raise InputError(
+            f"{boolean.spelt} takes True or False, not {shortened(loose[0])}; or write {boolean.booleans[1]}."
+        )
     if loose:
         raise InputError(stranger(prog, flags, loose[0]))
     if missing := [flag for flag in flags if flag.default is REQUIRED and flag.spelt not in found]:
         names = " and ".join(flag.spelt for flag in missing if flag.positional)
         raise InputError(f"{prog} needs {names}; see {prog} --help." if names else _needs_value(missing[0]))
     return found
+
+
+def read_early(prog: str, flags: Sequence[Flag], args: Sequence[str]) -> dict[str, Any]:
+    """The values of some of a command's flags by name, read by :func:`read_words` before the other flags are known.
+
+    Raises:
+        InputError: one of them is repeated, or its value is missing or of the wrong type.
+    """
+    known = {word for flag in flags for word in (flag.spelt, *flag.booleans)}
+    words, own = [], False
+    for word in itertools.takewhile(lambda word: word != "--", args):
+        own = word.partition("=")[0].replace("_", "-") in known if is_flag(word) else own
+        words += [word] * own
+    loose = Flag("loose", tuple[str, ...], (), positional=True)
+    found = read_words(prog, [*flags, loose], words)
+    return {flag.name: found.get(flag.spelt, flag.default) for flag in flags}
 
 
 def _values(flag: Flag, given: list[str], left: Sequence[str]) -> list[str]:

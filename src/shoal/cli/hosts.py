@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from shoal.bounds import Bounds
+from shoal.bounds import Bounds, check_value
 from shoal.cli.flags import Flag
 from shoal.errors import InputError, shortened
 from shoal.security import isolation
@@ -97,7 +97,7 @@ def words_of(own: dict[str, Any]) -> str:
 
 
 def check(own: dict[str, Any]) -> None:
-    """Refuse flags that are only for ``--hosts`` without it.
+    """Refuse flags that are only for ``--hosts`` without it, and numbers out of their bounds.
 
     Raises:
         InputError: one is given.
@@ -105,6 +105,8 @@ def check(own: dict[str, Any]) -> None:
     for flag in (COUNT, INDEX, TIMEOUT):
         if own[HOSTS.name] is None and own[flag.name] != flag.default:
             raise InputError(f"{flag.spelt} is only for --hosts.")
+        assert flag.bounds is not None
+        check_value(flag.spelt, own[flag.name], flag.bounds)
 
 
 def places(own: dict[str, Any], devices: int | None) -> list[Place]:

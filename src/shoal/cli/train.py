@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 import shoal
 from shoal import algorithms
 from shoal.cli import hosts
-from shoal.cli.flags import Command, Flag, FlagValues, first_line, number_text, of_environment, of_fields
+from shoal.cli.flags import (
+    Command,
+    Flag,
+    FlagValues,
+    first_line,
+    number_text,
+    of_environment,
+    of_fields,
+    read_early,
+)
 from shoal.cli.output import attempted
 from shoal.environments import names
 from shoal.environments.names import path_words
@@ -220,6 +229,8 @@ _PRINT = Flag(
     "print_config", bool, False, "Print the whole configuration, in the form that --config reads, instead of training."
 )
 _PROGRESS = Flag("progress", bool, True, "Show the progress line and notes; warnings are always shown.")
+_EARLY = (_RESUME, _TRUST, _CONFIG, _PRESET, _PRINT, hosts.HOSTS)
+"""Flags that decide what is read and imported before the other flags are known."""
 _OWN = (_FOLDER, _RESUME, _TRUST, _CONFIG, _PRESET, _PRINT, _PROGRESS, *HOOK_FLAGS, *hosts.FLAGS)
 
 _FIRST = ("steps", "seeds", "num_envs", "rollout_length", "learning_rate", "gamma", "hidden", "recurrent", "sharing")
@@ -237,22 +248,28 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     """
     typed = list(itertools.takewhile(lambda word: not word.startswith("-"), args))
     rest = list(args[len(typed) :])
-    if _value_of(rest, hosts.HOSTS.spelt) and hosts.inside is None:
+    helps = not {"-h", "--help"}.isdisjoint(rest)
+    try:
+        early = read_early("shoal train", _EARLY, rest)
+    except InputError:
+        if not helps:
+            raise
+        early = {flag.name: flag.default for flag in _EARLY}
+    if early["hosts"] and hosts.inside is None:
         _without_accelerators()
     if len(typed) > 2:
         raise InputError(f"shoal train takes an algorithm and an environment; {shortened(typed[2])} is an extra word.")
     for check_name, word in zip((algorithms.check_name, names.check_name), typed, strict=False):
         check_name(word)
-    if (folder := _value_of(rest, _RESUME.spelt)) is not None:
-        return _resume_command(folder, typed, rest), rest
-    files = {flag.name: _value_of(rest, flag.spelt) for flag in (_CONFIG, _PRESET)}
-    chosen: dict[str, Any] = {"trust": _TRUST.spelt in rest} | {name: file for name, file in files.items() if file}
-    words, helps = _named(typed, files["config"]), not {"-h", "--help"}.isdisjoint(rest)
-    if files["config"] and not chosen["trust"]:
-        without = _imported(words, typed, files["config"])
-        if _PRINT.spelt in rest and not helps and len(without) < len(words):
+    if early["resume"] is not None:
+        return _resume_command(early["resume"], early["trust"], typed, rest), rest
+    config, chosen = early["config"], {name: early[name] for name in ("trust", "config", "preset")}
+    words = _named(typed, config)
+    if config and not early["trust"]:
+        without = _imported(words, typed, config)
+        if early["print_config"] and not helps and len(without) < len(words):
             raise InputError(
-                f"{files['config']} names {words[len(without)]!r}, which --print-config would import: pass --trust if "
+                f"{config} names {words[len(without)]!r}, which --print-config would import: pass --trust if "
                 f"you trust its author, or type the names."
             )
         words = without if helps else words
@@ -313,7 +330,7 @@ def _both(typed: Sequence[str]) -> list[str | None]:
     return [*typed, None, None][:2]
 
 
-def _named(typed: Sequence[str], config: str | None) -> list[str]:
+def _named(typed: Sequence[str], config: Path | None) -> list[str]:
     """The algorithm and the environment, as far as they are typed or named by a file."""
     if not config or len(typed) == 2:
         return list(typed)
@@ -324,10 +341,10 @@ def _named(typed: Sequence[str], config: str | None) -> list[str]:
     return [word for word in itertools.takewhile(bool, words) if word]
 
 
-def _imported(words: Sequence[str], typed: Sequence[str], config: str) -> list[str]:
+def _imported(words: Sequence[str], typed: Sequence[str], config: Path) -> list[str]:
     """Those of ``words`` up to the first that a file, rather than the user, gives and that would import a module of the
     user's own: the help of another person's file does without its flags. Folders of runs have records of permission."""
-    if Path(config).is_dir() or Path(config).name == manifest.RUN_JSON:
+    if config.is_dir() or config.name == manifest.RUN_JSON:
         return list(words)
     own = [bool(algorithms.own(word)) for word in words[:1]]
     own += [
@@ -337,12 +354,10 @@ def _imported(words: Sequence[str], typed: Sequence[str], config: str) -> list[s
     return list(words[: theirs.index(True)] if any(theirs) else words)
 
 
-def _resume_command(folder: str, typed: list[str], rest: list[str]) -> Command:
+def _resume_command(folder: Path, trust: bool, typed: list[str], rest: list[str]) -> Command:
     """The command that continues a run."""
-    if folder == "":
-        raise InputError("--resume needs the folder of a run; its value is empty.")
-    check_trainable(Path(folder))
-    run = shoal.open_run(folder, trust=_TRUST.spelt in rest)
+    check_trainable(folder)
+    run = shoal.open_run(folder, trust=trust)
     words, held = [*map(algorithms.canonical, typed[:1]), *typed[1:]], [run.algorithm, run.environment]
     if words != held[: len(words)]:
         raise InputError(f"{folder} is a run of {' in '.join(held)}, not of {' in '.join(words)}.")
@@ -451,13 +466,3 @@ def _about(words: Sequence[str], run: "shoal.Run | None") -> str:
         )
     about = first_line(algorithms.get(words[0]).__doc__)
     return about if len(words) == 2 else f"{about} Put an environment before --help to see its options as well."
-
-
-def _value_of(args: Sequence[str], flag: str) -> str | None:
-    """The word after a flag, before the flags are parsed."""
-    for word, after in reversed([*zip(args, [*args, "--"][1:], strict=True)]):
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-        if word == flag and not after.startswith("--"):
-            return after
-    return None
