@@ -153,7 +153,7 @@ def test_a_run_folder_without_run_json_is_not_overwritten(left: str, copy: Path)
 def test_a_run_that_lost_its_checkpoints_does_not_begin_again(copy: Path) -> None:
     shutil.rmtree(copy / "checkpoints")
     before = (copy / "metrics.jsonl").read_bytes()
-    with pytest.raises(InputError, match="has rows of metrics, but no checkpoint to resume from"):
+    with pytest.raises(InputError, match="has policies in policy, but no checkpoint to resume from"):
         shoal.resume(copy, progress=False)
     assert (copy / "metrics.jsonl").read_bytes() == before
 

@@ -163,6 +163,7 @@ class Agent:
 
         Raises:
             InputError: ``steps`` is below 1 or an argument of the agent is invalid; or another process trains there.
+            CheckpointError: the folder has policies, but no checkpoint.
             NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
             GameError: a host environment raised; what was learned is saved.
             CallbackError: a callback raised; what was learned is saved.
@@ -395,8 +396,10 @@ class _Parts:
         try:
             if newest is not None:
                 trainer.restore()
-            elif self.run.settings.init_from:
-                start_from(trainer, Path(self.run.settings.init_from))
+            else:
+                trainer.check_untrained()
+                if self.run.settings.init_from:
+                    start_from(trainer, Path(self.run.settings.init_from))
             self._keep(self.run)
             announce(self.run, trainer)
         except BaseException:

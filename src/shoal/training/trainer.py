@@ -15,6 +15,7 @@ from shoal.game import HostEnvironment
 from shoal.spec import EnvSpec
 from shoal.storage.checkpoint import Checkpoints, to_host
 from shoal.storage.log import LOG_FILE, Log, or_none, read_log
+from shoal.storage.step_folders import committed_steps
 from shoal.training import checks, ending, evaluation, hosted, hosts
 from shoal.training.callbacks import Hooks
 from shoal.training.ending import Standing
@@ -137,12 +138,11 @@ class Trainer:
         continues where a callback stopped it.
 
         Raises:
-            CheckpointError: none is intact although the run has log rows, or it has another configuration.
+            CheckpointError: none is intact although the run was trained, or it has another configuration.
             InputError: the run was trained on a different mesh of devices, or has already passed ``steps``.
         """
         if self.checkpoints.latest() is None:
-            if read_log(self.log.folder):
-                raise CheckpointError(f"{self.log.folder} has rows of metrics, but no checkpoint to resume from.")
+            self.check_untrained()
             self.progress.warn("There is no checkpoint yet: the run starts from the beginning.")
             return
         state, meta, update = self.checkpoints.restore(self.program.template(), warn=self.progress.warn)
@@ -162,6 +162,19 @@ class Trainer:
         if self.selection:
             self.selection.restore(self.at, self.state.learner.policy)
         self._save_policy()  # a crash may have come between the checkpoint and its policy
+
+    def check_untrained(self) -> None:
+        """Check that a run without a checkpoint was never trained: training would begin again and remove its policies.
+
+        Raises:
+            CheckpointError: there are policies, or rows of the log.
+        """
+        folder = self.log.folder
+        policies = [name for name in ("policy", evaluation.BEST_FOLDER) if committed_steps(folder / name)]
+        if policies or read_log(folder):
+            found = f"policies in {' and '.join(policies)}" if policies else "rows of metrics"
+            hint = f"; a new run can start from its policies: --init-from {folder}" if "policy" in policies else ""
+            raise CheckpointError(f"{folder} has {found}, but no checkpoint to resume from{hint}.")
 
     def run(self) -> bool:
         """Train until the run ends; returns False if a signal stopped it before, in which case it is saved.
