@@ -1,5 +1,6 @@
 """A policy folder is what acting needs of a run, and says how the run was trained."""
 
+import shutil
 from pathlib import Path
 
 import jax
@@ -8,11 +9,12 @@ import pytest
 
 import shoal
 from shoal.errors import InputError
+from shoal.options.flags import override
 from shoal.runs.run import Run
 from shoal.sharing.policies import keep_policies
 from shoal.storage import zoo
 from shoal.storage.folders import read_evaluation
-from support.trained import untrained
+from support.trained import copied, untrained
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,32 @@ def test_a_folder_that_exists_and_an_unfinished_run_are_refused(run: Run, tmp_pa
     with pytest.raises(InputError, match="has not finished"):
         keep_policies(longer, tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("name", ["opponents/key", "opponents/all", "policy/1/key"])
+def test_nothing_outside_the_run_is_published_through_a_link(run: Run, name: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_text("private")
+    copy = copied(run.folder, tmp_path / "copy")
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).symlink_to(tmp_path / "secret" / ("" if name.endswith("all") else "key"))
+    with pytest.raises(InputError, match=f"{name} is a symbolic link that leads out of the run's folder"):
+        keep_policies(shoal.open_run(copy), tmp_path / "kept", episodes=2)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_only_the_parts_of_a_run_are_published(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of opponents their policies and run.json, and only where the run has opponents."""
+    copy = copied(run.folder, tmp_path / "copy")
+    shutil.copytree(run.folder, copy / "opponents")
+    found = run.evaluate(2)
+    monkeypatch.setattr(Run, "_evaluated", lambda *_: found)  # the opponents are a copy of the run itself
+    kept = keep_policies(shoal.open_run(copy), tmp_path / "alone", episodes=2)
+    assert not (kept / "opponents").exists()
+    faced = shoal.open_run(copy)
+    faced.settings = override(faced.settings, {"opponents": "some/run", "side": ("0",)})
+    kept = keep_policies(faced, tmp_path / "faced", episodes=2)
+    assert sorted(path.name for path in (kept / "opponents").iterdir()) == ["policy", "run.json"]
 
 
 def test_policies_that_come_with_shoal_are_no_run_to_finish(tmp_path: Path) -> None:

@@ -168,8 +168,8 @@ def check_inside(folder: Path) -> None:
         for path in (Path(here) / name for name in (*folders, *files)):
             if path.is_symlink() and not _target(path).is_relative_to(root):
                 raise InputError(
-                    f"{path} is a symbolic link that leads out of the run's folder, and nothing is written or deleted "
-                    f"through it; put the file or folder itself in its place."
+                    f"{path} is a symbolic link that leads out of the run's folder, and is not followed; put the file "
+                    f"or folder itself in its place."
                 )
 
 

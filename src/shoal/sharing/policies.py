@@ -8,6 +8,8 @@ from shoal.reporting.facts import train_command
 from shoal.runs.build import OPPONENTS
 from shoal.runs.final_evaluation import write_evaluation
 from shoal.runs.run import Run
+from shoal.security import reading
+from shoal.sides.opponents import PAST
 from shoal.storage import manifest
 from shoal.storage.step_folders import newest_sound
 from shoal.storage.zoo import is_policy_folder, write_card
@@ -30,7 +32,8 @@ def keep_policies(run: Run, folder: Path, *, licence: str = LICENCE, episodes: i
         episodes: per seed and mode of the evaluation, those of ``shoal evaluate --episodes``.
 
     Raises:
-        InputError: the run has not finished, ``folder`` exists, or a file cannot be written.
+        InputError: the run has not finished, a symbolic link leads out of its folder, ``folder`` exists, or a file
+            cannot be written.
         CheckpointError: no policy is intact.
     """
     if folder.exists():
@@ -39,14 +42,15 @@ def keep_policies(run: Run, folder: Path, *, licence: str = LICENCE, episodes: i
         raise InputError(f"{run.folder} holds policies without their training; shoal push takes a run's own folder.")
     if not ending.ended(run.settings, run.at):
         raise InputError(f"{run.folder} has not finished, so its command would train other policies: resume it first.")
+    reading.check_inside(run.folder)  # copying follows links
     policy = newest_sound(run.folder / "policy", None, notices.warn)
     found = run._evaluated(episodes)  # whatever an earlier version has recorded
     folder.mkdir(parents=True)
     try:
         shutil.copytree(policy, folder / "policy" / policy.name)
-        if (run.folder / OPPONENTS).is_dir():
-            shutil.copytree(run.folder / OPPONENTS, folder / OPPONENTS)
         shutil.copy(run.folder / manifest.RUN_JSON, folder)
+        if run.settings.opponent_options.opponents not in (None, PAST):
+            _copy_opponents(run.folder, folder)
         write_evaluation(folder, found, None, episodes, run.last_step, run.ended)
         write_card(folder, train_command(run), licence)
     except BaseException as error:
@@ -55,3 +59,13 @@ def keep_policies(run: Run, folder: Path, *, licence: str = LICENCE, episodes: i
             raise InputError(f"{folder} cannot be written: {error.strerror or error}.") from None
         raise
     return folder
+
+
+def _copy_opponents(source: Path, target: Path) -> None:
+    """Copy what acting needs of the opponents in a run's folder, if there are any, and of those that they have."""
+    source, target = source / OPPONENTS, target / OPPONENTS
+    if source.is_dir():
+        policy = newest_sound(source / "policy", None, notices.warn)
+        shutil.copytree(policy, target / "policy" / policy.name)
+        shutil.copy(source / manifest.RUN_JSON, target)
+        _copy_opponents(source, target)
