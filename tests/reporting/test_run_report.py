@@ -97,7 +97,16 @@ def test_long_logs_are_thinned_and_many_seeds_are_left_out(tmp_path: Path) -> No
     steps = 48.0 * np.arange(1, 602)
     first = np.array_split(np.mean(np.arange(20)) * steps / steps[-1], 60)[0]
     assert chart["lines"][1]["mean"][0] == pytest.approx(first.mean(), rel=1e-4)
-    assert "Each point is the mean of about 10 of 601 rows of the log." in found.text
+    assert "Each point is the mean of 10 or 11 of 601 rows of the log." in found.text
+
+
+def test_charts_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    folder = run(tmp_path / "one", SCORES)
+    log = Log(folder, tensorboard=False)
+    log.resume(192)
+    log.write({"step": 240, "text": "a"} | {f"m{i}": 1.0 for i in range(63)})
+    found = report(folder)
+    assert "The first 60 of 63 metrics." in found.text and len(found.data["chart-data"]) == 61
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +234,16 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert rows[1][0] == "mappo − qmix" and rows[1][1].startswith("−4.6 [")
     (chart,) = [chart for chart in found.data["chart-data"] if chart["y"] == "Return"]
     assert [line["name"].split(",")[0] for line in chart["lines"]] == ["mappo", "mappo", "qmix", "qmix"]
+    log = Log(other, tensorboard=False)
+    log.resume(192)
+    log.write(
+        {"step": 240, "td_error": [1.0] * 5} | {f"return/{name}": [k] * 5 for k, name in enumerate("abcdefghijklmno")}
+    )
+    found = report(one, against=other)
+    (own,) = [chart["lines"] for chart in found.data["chart-data"] if chart["y"] == "Td error"]
+    assert [(line["name"], line["colour"]) for line in own] == [("qmix, training", 2)], "the colour of the run's return"
+    assert [line["colour"] for line in chart["lines"]] == [0, 1, 2, 3]
+    assert "Return of each agent, qmix" in found.texts and "The first 12 of 15 agents." in found.text
     precise = report(one, against=run(tmp_path / "precise", (5.0, 5.01, 5.03))).tables
     (rows,) = [rows for caption, rows in precise.items() if caption.startswith("The last policies")]
     assert [row[1].partition(" ")[0] for row in rows] == ["Score", "2.333", "5.013"]

@@ -46,6 +46,8 @@ class Line:
     """The number of the first of them; None if it is unknown."""
     raw: Float[np.ndarray, " X"] | None = None
     """The values of which the line is a moving average, drawn as a thin line."""
+    colour: int | None = None
+    """The number of its colour, where that is not its place among the lines of its panel."""
 
     def __post_init__(self) -> None:
         if not len(self.x) == len(self.band.point) > 0:

@@ -201,7 +201,8 @@ def _draw_lines(every: Sequence[Any], panels: Sequence[Lines], margin: float) ->
     for axes, panel in zip(every, panels, strict=True):
         dress(axes)
         for i, line in enumerate(panel.lines):
-            _draw_line(axes, line, np.asarray(line.x) / unit, line_style(i), panel.stairs)
+            style = line_style(i if line.colour is None else line.colour)
+            _draw_line(axes, line, np.asarray(line.x) / unit, style, panel.stairs)
         if panel.percent:
             axes.margins(x=0.0)
             axes.set_ylim(-0.02, 1.02)

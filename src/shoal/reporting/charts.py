@@ -5,7 +5,8 @@ A panel of lines is a JSON object:
 * ``x``, ``y``: titles of the axes; ``percent``, ``vertical``, ``stairs``: see :class:`~shoal.plots.charts.Lines`;
 * ``marks``: names and values of horizontal lines;
 * ``lines``: for each line its ``name``, the coordinates ``x`` [X], ``mean`` [X], ``low`` and ``high`` [X] or empty, and
-  ``seeds``, a list of [X] with ``names``, which the reader can show. Unknown values are null.
+  ``seeds``, a list of [X] with ``names``, which the reader can show, and ``colour``, the number of its colour, if that
+  is not its place in the list. Unknown values are null.
 """
 
 import math
@@ -69,7 +70,8 @@ def _line_data(line: Line) -> dict[str, Any]:
     kept = line.seeds.T[:SEEDS] if line.seeds is not None and line.seeds.shape[1] > 1 else []
     first = 1 if line.first_seed is None else line.first_seed
     banded = (line.band.low < line.band.high).any()
-    return {
+    colour = {} if line.colour is None else {"colour": line.colour}
+    return colour | {
         "name": line.name,
         "x": chart_numbers(line.x, 9),
         "mean": chart_numbers(line.band.point),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ MAX_CHARTS = 60
 MAX_AGENT_CURVES = 12
 """Largest number of agents whose returns are drawn."""
 _GREEDY, _SAMPLED, _AGENT = "greedy/", "sampled/", "return/"
+_MODES = {"": "training", _GREEDY: "greedy evaluations", _SAMPLED: "sampled evaluations"}
 _LEFT_OUT = {"step", "update", "seconds", "greedy/seconds"}
 
 
@@ -34,44 +36,59 @@ class MetricChart(NamedTuple):
     drawn: Drawn
 
 
-def metric_charts(runs: Sequence[tuple[str, Facts]]) -> tuple[list[MetricChart], list[MetricChart]]:
-    """The charts of return and of the environment's metrics, and those of all other metrics.
+def metric_charts(runs: Sequence[tuple[str, Facts]]) -> tuple[list[MetricChart], list[MetricChart], str]:
+    """The charts of return and of the environment's metrics, those of all other metrics, and a sentence if some of
+    these are left out.
 
     Args:
-        runs: labelled; each chart has a line for each.
+        runs: labelled; each chart has a line for each. A run has the same colours in all charts.
     """
     names = dict.fromkeys(name for _, facts in runs for row in facts.rows for name in row)
     plain = [name for name in names if name not in _LEFT_OUT and not name.startswith((_GREEDY, _SAMPLED, _AGENT))]
     first = [name for name in ("return", *runs[0][1].metrics, "episode_length") if name in plain]
     greedy = [name.removeprefix(_GREEDY) for name in names if name.startswith(_GREEDY) and name not in _LEFT_OUT]
     first += [name for name in greedy if name not in plain]  # metrics that only evaluations have
-    main = [chart for name in first if (chart := _chart(name, runs)) is not None]
-    agents = [name for name in names if name.startswith(_AGENT)][:MAX_AGENT_CURVES]
-    if len(agents) > 1 and (chart := _each_agent(agents, runs[:1])) is not None:
-        main.append(chart)
-    rest = sorted(name for name in plain if name not in first)
-    other = [chart for name in rest[:MAX_CHARTS] if (chart := _chart(name, runs)) is not None]
-    return main, other
+    kinds = _kinds(runs)
+    main = [chart for name in first if (chart := _chart(name, runs, kinds)) is not None]
+    main += [chart for one in runs if (chart := _each_agent(*one, alone=len(runs) == 1)) is not None]
+    rest = sorted(name for name in plain if name not in first and any(_known(facts, name) for _, facts in runs))
+    other = [chart for name in rest[:MAX_CHARTS] if (chart := _chart(name, runs, kinds)) is not None]
+    return main, other, f"The first {MAX_CHARTS} of {len(rest)} metrics." if len(rest) > MAX_CHARTS else ""
 
 
-def _chart(metric: str, runs: Sequence[tuple[str, Facts]]) -> MetricChart | None:
-    """The metric in training, and in greedy evaluations if the log has them; None if it has neither."""
-    lines, notes, greedy = [], [], False
+class Kind(NamedTuple):
+    """A line that charts may have."""
+
+    name: str
+    facts: Facts
+    prefix: str
+    """Of the columns with its values."""
+
+
+def _kinds(runs: Sequence[tuple[str, Facts]]) -> list[Kind]:
+    """The lines of all charts; the number of a line's colour is its place here."""
+    found = []
     for label, facts in runs:
-        of = f"{label}, " if len(runs) > 1 else ""
-        columns = {metric: "training", _GREEDY + metric: "greedy evaluations", _SAMPLED + metric: "sampled evaluations"}
-        for column, which in columns.items():
-            found = _known(facts, column)
-            if found is None:
-                continue
-            greedy |= column != metric
-            lines.append(_curve(f"{of}{which}", found, facts))
+        names = {name for row in facts.rows for name in row if name not in _LEFT_OUT}
+        for prefix, mode in _MODES.items():
+            if not prefix or any(name.startswith(prefix) for name in names):
+                found.append(Kind(f"{label}, {mode}" if len(runs) > 1 else mode, facts, prefix))
+    return found
+
+
+def _chart(metric: str, runs: Sequence[tuple[str, Facts]], kinds: Sequence[Kind]) -> MetricChart | None:
+    """The metric in training, and in evaluations if the log has them; None if it has neither."""
+    lines, notes, evaluated = [], [], False
+    for colour, (name, facts, prefix) in enumerate(kinds):
+        if (found := _known(facts, prefix + metric)) is not None:
+            evaluated |= prefix != ""
+            lines.append(replace(_curve(name, found, facts), colour=colour))
             notes += _notes(found[1].shape[1], len(found[0]))
     if not lines:
         return None
-    if len(lines) == 1 and not greedy:
+    if len(lines) == len(runs) == 1 and not evaluated:
         lines[0] = replace(lines[0], name=metric)
-    said = ["During training, actions are sampled and exploration is on."] if greedy else []
+    said = ["During training, actions are sampled and exploration is on."] if evaluated else []
     chart = learning_curves(lines, metric, _marks(metric, runs))
     return MetricChart(metric, Drawn(chart, chart.y, " ".join(dict.fromkeys([*said, *notes]))))
 
@@ -89,15 +106,18 @@ def _curve(name: str, found: tuple[np.ndarray, np.ndarray], facts: Facts) -> Lin
     return seeds_line(name, steps, values, facts.seeds[0])
 
 
-def _each_agent(columns: Sequence[str], runs: Sequence[tuple[str, Facts]]) -> MetricChart | None:
-    facts = runs[0][1]
+def _each_agent(label: str, facts: Facts, alone: bool) -> MetricChart | None:
+    """The returns of a run's agents; None if the log has at most one. A run that is not ``alone`` is named."""
+    columns = dict.fromkeys(name for row in facts.rows for name in row if name.startswith(_AGENT))
     every = {column.removeprefix(_AGENT): _known(facts, column) for column in columns}
     known = {name: found for name, found in every.items() if found is not None}
-    if not known:
+    if len(known) < 2:
         return None
-    lines = [_curve(name, found, facts) for name, found in known.items()]
-    note = " ".join(_notes(*next((values.shape[1], len(steps)) for steps, values in known.values())))
-    return MetricChart(_AGENT, Drawn(learning_curves(lines, "return"), "Return of each agent", note))
+    lines = [_curve(name, found, facts) for name, found in islice(known.items(), MAX_AGENT_CURVES)]
+    few = [f"The first {MAX_AGENT_CURVES} of {len(known)} agents."] if len(known) > MAX_AGENT_CURVES else []
+    note = " ".join([*few, *_notes(*next((values.shape[1], len(steps)) for steps, values in known.values()))])
+    title = "Return of each agent" if alone else f"Return of each agent, {label}"
+    return MetricChart(_AGENT, Drawn(learning_curves(lines, "return"), title, note))
 
 
 def _known(facts: Facts, column: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -111,8 +131,10 @@ def _known(facts: Facts, column: str) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _notes(seeds: int, rows: int) -> list[str]:
     parts = [f"Mean of {seeds} seeds; band: {interval_text(seeds)}." if seeds > 1 else "1 seed."]
-    if rows > points_for(seeds):
-        parts.append(f"Each point is the mean of about {round(rows / points_for(seeds))} of {rows} rows of the log.")
+    if rows > (points := points_for(seeds)):
+        least, most = rows // points, -(-rows // points)
+        of = f"{least} or {most}" if least < most else f"{least}"
+        parts.append(f"Each point is the mean of {of} of {rows} rows of the log.")
     return parts
 
 
@@ -289,7 +311,7 @@ def _extent(facts: Facts) -> dict[str, str]:
 
 def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
     """The curves of all metrics; ``charts`` receives their data."""
-    main, other = metric_charts(runs)
+    main, other, left_out = metric_charts(runs)
 
     def placed(found: Sequence[MetricChart]) -> list[Html]:
         start = len(charts)
@@ -303,7 +325,10 @@ def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
     )
     parts = [said, tag("div", *placed(main), class_="charts")]
     if other:
-        inner = tag("div", *placed(other), class_="charts small")
+        inner = joined_html(
+            tag("p", left_out, class_="note") if left_out else None,
+            tag("div", *placed(other), class_="charts small"),
+        )
         parts.append(tag("details", tag("summary", f"Losses and other metrics ({len(other)})"), inner, class_="more"))
     return joined_html(*parts)
 

@@ -18,6 +18,8 @@ window.ShoalCharts = (() => {
   const faded = (i, alpha) => hue(i) + Math.round(255 * alpha).toString(16).padStart(2, "0");
   const dash = (i) => DASHES[Math.floor(i / HUES) % DASHES.length];
 
+  const colourOf = (chart, i) => chart.lines[i].colour ?? i;
+
   function make(name, className, text) {
     const node = document.createElement(name);
     if (className) node.className = className;
@@ -51,20 +53,20 @@ window.ShoalCharts = (() => {
     const tables = [];
     const series = [];
     chart.lines.forEach((line, i) => {
-      const columns = [line.x, line.mean];
+      const columns = [line.x, line.mean], colour = colourOf(chart, i);
       tables.push(columns);
       if (chart.only !== undefined && i !== chart.only) {
-        series.push({ line: i, kind: "other", label: "" });
+        series.push({ line: i, kind: "other", label: "", colour });
         return;
       }
-      series.push({ line: i, kind: "mean", label: line.name });
+      series.push({ line: i, kind: "mean", label: line.name, colour });
       if (line.low.length) {
         columns.push(line.low, line.high);
-        series.push({ line: i, kind: "low", label: "" }, { line: i, kind: "high", label: "" });
+        series.push({ line: i, kind: "low", label: "", colour }, { line: i, kind: "high", label: "", colour });
       }
       line.seeds.forEach((values, k) => {
         columns.push(values);
-        series.push({ line: i, kind: "seed", label: line.names[k] });
+        series.push({ line: i, kind: "seed", label: line.names[k], colour });
       });
     });
     return { data: tables.length > 1 ? uPlot.join(tables) : tables[0], series };
@@ -130,13 +132,13 @@ window.ShoalCharts = (() => {
     const common = { label: each.label, paths: stepped, points: { show: false } };
     if (each.kind === "mean") {
       return {
-        ...common, width: 2, stroke: () => hue(each.line), dash: dash(each.line),
-        points: { show: few, size: 7, fill: () => hue(each.line) },
+        ...common, width: 2, stroke: () => hue(each.colour), dash: dash(each.colour),
+        points: { show: few, size: 7, fill: () => hue(each.colour) },
       };
     }
     if (each.kind === "other") return { ...common, width: 1, stroke: () => palette.line };
     if (each.kind === "seed") {
-      return { ...common, width: 1, stroke: () => faded(each.line, 0.55) };
+      return { ...common, width: 1, stroke: () => faded(each.colour, 0.55) };
     }
     return { ...common, width: 0, stroke: "transparent" };
   }
@@ -173,7 +175,7 @@ window.ShoalCharts = (() => {
       ],
       series: [{}, ...parts.series.map((each) => seriesOptions(chart, each))],
       bands: parts.series.flatMap((each, i) =>
-        each.kind === "low" ? [{ series: [i + 2, i + 1], fill: () => faded(each.line, 0.2) }] : []),
+        each.kind === "low" ? [{ series: [i + 2, i + 1], fill: () => faded(each.colour, 0.2) }] : []),
       hooks: {
         draw: [(plot) => state.marks && drawMarks(plot, chart)],
         setCursor: [(plot) => state.read(plot)],
@@ -201,7 +203,7 @@ window.ShoalCharts = (() => {
       const key = button("", true, () => toggle(i));
       key.className = "key";
       const swatch = make("span", "swatch"), value = make("span", "reading");
-      swatch.style.borderTopStyle = ["solid", "dashed", "dotted", "dotted"][Math.floor(i / HUES) % 4];
+      swatch.style.borderTopStyle = ["solid", "dashed", "dotted", "dotted"][Math.floor(colourOf(chart, i) / HUES) % 4];
       key.append(swatch, make("span", "", line.name), value);
       legend.append(key);
       return { key, swatch, value };
@@ -277,7 +279,7 @@ window.ShoalCharts = (() => {
     }
 
     function repaint() {
-      keys.forEach((each, i) => { if (each) each.swatch.style.borderTopColor = hue(i); });
+      keys.forEach((each, i) => { if (each) each.swatch.style.borderTopColor = hue(colourOf(chart, i)); });
       if (state.plot) state.plot.redraw(false);
     }
 
