@@ -138,6 +138,12 @@ class EnvSpec:
         return self.roles if self.sides is None else self.sides
 
     @property
+    def reward_groups(self) -> tuple[int, ...]:
+        """The group of each agent within which all always receive the same reward: one, the ``sides``, or the agent."""
+        alone = tuple(range(self.num_agents))
+        return (0,) * self.num_agents if self.shared_reward else alone if self.sides is None else self.sides
+
+    @property
     def competing(self) -> tuple[tuple[int, ...], ...]:
         """The agents of each of the teams that are known to compete (``rivals``, else ``sides``); else one team."""
         teams = self.rivals or self.sides

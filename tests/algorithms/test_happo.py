@@ -18,6 +18,7 @@ from support.trajectories import (
     E,
     T,
     assert_trees_close,
+    assert_trees_equal,
     compiled,
     critic_advantage,
     distance,
@@ -99,6 +100,18 @@ def test_the_update_is_the_papers_loop_over_agents(kind: happo.Order, clip: bool
     assert_trees_close(got.policy.actor, theta, 1e-4, 1e-5)
     assert distance(theta, prog.learner.policy.actor) > 0.05
     assert float(jnp.abs(factor - 1).max()) > 0.05  # or M would prove nothing
+
+
+def test_an_agent_that_is_dead_throughout_does_not_change_its_policy_nor_the_metrics() -> None:
+    prog, traj = program(SPEC, CONFIG), make_trajectory(SPEC)
+    before, _ = prog.update(prog.learner, traj, KEY)  # Adam's moments are not 0 any more
+    alive = traj.step.alive.at[..., 1].set(False)
+    after, metrics = prog.update(before, traj._replace(step=traj.step._replace(alive=alive)), KEY)
+    own = jax.tree.map(lambda x: x[1], (after.policy.actor, after.optimiser.actor))
+    assert_trees_equal(own, jax.tree.map(lambda x: x[1], (before.policy.actor, before.optimiser.actor)))
+    assert distance(before.policy.actor, after.policy.actor) > 0.01
+    entropy = [float(jnp.log(traj.step.legal[..., i, :].sum(-1)).mean()) for i in (0, 2)]
+    assert float(metrics["entropy"]) > 0.8 * min(entropy)  # of the two others, whose policies are nearly uniform
 
 
 def test_the_order_matters_and_is_drawn_anew() -> None:

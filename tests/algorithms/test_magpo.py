@@ -1,5 +1,6 @@
 """MAGPO: the guider acts in training and the learners elsewhere; both descend the paper's losses."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -72,6 +73,11 @@ def test_the_double_clip_keeps_the_guider_near_old_and_learner() -> None:
         np.testing.assert_allclose(found[i], min(mu / before * advantage[i], clipped * advantage[i]), rtol=1e-4)
         if clipped * advantage[i] < mu / before * advantage[i] and (outside[i] or clipped != near):
             assert slope[i] == 0
+    twice = replace(c, dual_clip=1.5)
+    bounded = magpo.guided_surrogate(twice, *map(jnp.asarray, (log_mu, log_pi, old, advantage)))[0]
+    expected = np.where(advantage < 0, np.maximum(found, 1.5 * advantage), found)
+    np.testing.assert_allclose(bounded, expected, rtol=1e-5)
+    assert (np.asarray(bounded) > np.asarray(found)).any()
     assert 0.2 < np.mean(outside) < 0.9 and 0.2 < np.mean(np.asarray(slope) == 0) < 0.9
 
 

@@ -12,14 +12,17 @@ ALIVE = jnp.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], bool)
 
 
 @pytest.mark.parametrize(
-    ("shared", "expected"),
+    ("groups", "expected"),
     [
-        (True, [[1, 4, 2.5], [2, 2, 2], [0, 0, 0], [1, 2, 6]]),
-        (False, [[1, 4, 0], [2, 0, 0], [0, 0, 0], [1, 2, 6]]),
+        ((0, 0, 0), [[1, 4, 2.5], [2, 2, 2], [0, 0, 0], [1, 2, 6]]),
+        ((0, 1, 2), [[1, 4, 0], [2, 0, 0], [0, 0, 0], [1, 2, 6]]),
+        ((0, 1, 0), [[1, 4, 1], [2, 0, 2], [0, 0, 0], [1, 2, 6]]),
     ],
 )
-def test_a_dead_agent_s_value_is_the_mean_of_the_living_or_0(shared: bool, expected: list[list[float]]) -> None:
-    np.testing.assert_array_equal(targets.mask_dead_values(VALUE, ALIVE, shared), expected)
+def test_a_dead_agent_s_value_is_the_mean_of_those_who_earn_the_same(
+    groups: tuple[int, ...], expected: list[list[float]]
+) -> None:
+    np.testing.assert_array_equal(targets.mask_dead_values(VALUE, ALIVE, groups), expected)
 
 
 def test_means_over_a_team_are_of_the_living() -> None:

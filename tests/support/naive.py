@@ -150,11 +150,15 @@ def gae(
 
 
 def mask_dead_values(spec: Any, value: np.ndarray, alive: np.ndarray) -> np.ndarray:
-    """Who is dead can expect what the living do on average where all earn the same, and nothing where they do not."""
+    """Who is dead can expect what the living do on average who earn the same, and nothing where nobody does."""
     value = value.copy()
+
+    def alike(i: int, j: int) -> bool:
+        return spec.shared_reward or (spec.sides is not None and spec.sides[i] == spec.sides[j])
+
     for *at, i in np.argwhere(~alive):
-        living = [value[(*at, j)] for j in range(spec.num_agents) if alive[(*at, j)]]
-        value[(*at, i)] = np.mean(living) if living and spec.shared_reward else 0.0
+        living = [value[(*at, j)] for j in range(spec.num_agents) if alive[(*at, j)] and alike(i, j)]
+        value[(*at, i)] = np.mean(living) if living else 0.0
     return value
 
 

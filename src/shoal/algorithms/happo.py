@@ -24,7 +24,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from shoal.algorithms.mappo import policy_loss, value_loss
 from shoal.bounds import Count, Index, Rate
 from shoal.equations.distributions import Distribution
-from shoal.equations.reduce import explained_variance, standardise
+from shoal.equations.reduce import explained_variance, standardise, total
 from shoal.equations.returns import gae
 from shoal.equations.surrogate import importance_ratio
 from shoal.equations.targets import cut_off
@@ -112,8 +112,8 @@ def sequential(
         key: for the agents' minibatches.
 
     Returns:
-        (parameters, optimiser states, metrics averaged over agents). Agents that share a policy change it in turn; the
-        ratio of an earlier one is then that of the end of its own turn to the policy that acted.
+        (parameters, optimiser states, metrics averaged over all agents' living rows). Agents that share a policy
+        change it in turn; the ratio of an earlier one is then that of the end of its own turn to the policy that acted.
     """
     index = jnp.array(actor.policy_of)
 
@@ -132,7 +132,9 @@ def sequential(
 
     start = theta, state, jnp.ones(rows.weight.shape[1:])
     (theta, state, _), metrics = jax.lax.scan(turn, start, (order, jax.random.split(key, order.shape[0])))
-    return theta, state, jax.tree.map(jnp.mean, metrics)
+    living = total(rows.weight.reshape(order.shape[0], -1).sum(1))[order]
+    share = living / jnp.maximum(living.sum(), 1.0)
+    return theta, state, jax.tree.map(lambda x: (share * x).sum(), metrics)
 
 
 def order_of(kind: Order, n: int, key: PRNGKeyArray) -> Int[Array, " N"]:

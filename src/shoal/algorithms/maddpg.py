@@ -230,7 +230,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         joint = next_actions(stats.target.actor, traj, key_target, others)
         value = critics.values(stats.target.critic, out, joint).min(-1)
         reward = normalise_reward(c.reward_norm, stats.reward, out.reward)
-        y = reward + c.gamma * out.discount * mask_dead_values(value, out.alive, spec.shared_reward)  # (eq. 6, 8)
+        y = reward + c.gamma * out.discount * mask_dead_values(value, out.alive, spec.reward_groups)  # (eq. 6, 8)
 
         # CRITICS
         learned = traj.step.alive & warmed_up(c, shape)[..., None]

@@ -29,7 +29,7 @@ from shoal.bounds import Bounds, Count, Depth, Fraction, Positive, Rate, Weight,
 from shoal.equations.distributions import Distribution
 from shoal.equations.reduce import explained_variance, standardise
 from shoal.equations.returns import gae
-from shoal.equations.surrogate import clip_fraction, clipped_value_loss, importance_ratio, kl_penalty
+from shoal.equations.surrogate import clip_fraction, clipped_value_loss, dual_clipped, importance_ratio, kl_penalty
 from shoal.equations.targets import ValueNorm, cut_off, make_value_scale, mask_dead_values
 from shoal.errors import InputError
 from shoal.learning import sgd
@@ -94,12 +94,16 @@ class Config(PpoConfig):
 def guided_surrogate(
     c: Config, log_mu: Array, log_pi: Array, log_old: Array, advantage: Array
 ) -> tuple[Float[Array, "*b"], Float[Array, "*b"]]:
-    """min(r A, clip(r̃, 1 ± ε) A), to be maximised, and m, of actions by their log-probabilities; π is a constant."""
+    """min(r A, clip(r̃, 1 ± ε) A), to be maximised, and m, of actions by their log-probabilities; π is a constant.
+
+    ``dual_clip`` bounds it as PPO's objective (:func:`shoal.equations.surrogate.clipped_surrogate`).
+    """
     log_pi, bound = jax.lax.stop_gradient(log_pi), jnp.log(c.delta)
     r = importance_ratio(log_mu - log_old)
     near = importance_ratio(jnp.clip(log_mu - log_pi, -bound, bound) + log_pi - log_old)
     outside = (jnp.abs(log_mu - log_pi) > bound).astype(jnp.float32)
-    return jnp.minimum(r * advantage, jnp.clip(near, 1 - c.clip, 1 + c.clip) * advantage), outside
+    objective = jnp.minimum(r * advantage, jnp.clip(near, 1 - c.clip, 1 + c.clip) * advantage)
+    return dual_clipped(objective, advantage, c.dual_clip), outside
 
 
 def guider_loss(
@@ -249,7 +253,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
     def value(learner: Learner, carry: Carry, step: Step, action: Array) -> Float[Array, "1 E N"]:
         _, found = guider.evaluate_actions(learner.critic, carry.critic, step, action, {})
-        return mask_dead_values(values.denormalise(learner.statistics.value, found), step.alive, spec.shared_reward)
+        return mask_dead_values(values.denormalise(learner.statistics.value, found), step.alive, spec.reward_groups)
 
     inspect = on_policy.make_inspect(actor, value)
     return Algorithm(

@@ -201,7 +201,7 @@ def make_policy_gradient(
         next_q = critic.taken(kept.target.q, outcome, next_action(pi, traj, key))
         next_q = values.denormalise(kept.value, next_q)
         if not central:
-            next_q = mask_dead_values(next_q, out.alive, spec.shared_reward)
+            next_q = mask_dead_values(next_q, out.alive, spec.reward_groups)
             return td_lambda(out.reward, out.discount, next_q, cut_off(traj), gamma=c.gamma, lam=c.lam)
         team = team_mean(next_q, out.alive)
         y = td_lambda(*team_reward(traj), team, out.last, gamma=c.gamma, lam=c.lam)
@@ -270,7 +270,9 @@ def make_policy_gradient(
         phi = learner.critic
         v = state_value.values(phi.v, (), step)[1] if with_value else critic.taken(phi.q, step, action)
         return mask_dead_values(
-            values.denormalise(learner.statistics.value, v), step.alive, spec.shared_reward or central
+            values.denormalise(learner.statistics.value, v),
+            step.alive,
+            (0,) * spec.num_agents if central else spec.reward_groups,
         )
 
     return Algorithm(

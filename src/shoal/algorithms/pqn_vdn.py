@@ -127,7 +127,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, mixer: Mixer = MIX) -> Alg
         """G from the utilities in each outcome."""
         out = traj.outcome
         value = mixer.of_actions(phi, after, greedy_action(after, out)[0], out)  # max_u' Q_tot(s', u'; θ)
-        r, d, value, cut = target_parts(traj, value, mixer.team, spec.shared_reward)
+        r, d, value, cut = target_parts(traj, value, mixer.team, spec.reward_groups)
         return td_lambda(r, d, value, cut, gamma=c.gamma, lam=c.lam)
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:

@@ -222,7 +222,7 @@ def make_q_learning(
         )  # max_u' Q_tot(s', u'; θ^-)
 
         # y: ONE FOR THE TEAM, OR EACH AGENT'S OWN
-        r, d, value, cut = target_parts(traj, value, mixer.team, spec.shared_reward)
+        r, d, value, cut = target_parts(traj, value, mixer.team, spec.reward_groups)
         r = normalise_reward(c.reward_norm, statistics.reward, r)
         y = r + c.gamma * d * value  # (eq. 6)
         if c.several_steps:

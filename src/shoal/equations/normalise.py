@@ -20,8 +20,9 @@ class Floor(NamedTuple):
         return jnp.maximum(self.absolute, self.relative * stats.square) if self.relative else self.absolute
 
 
-VALUES = Floor(1e-2, 0.0)
-"""Of value targets, as in the MAPPO authors' ValueNorm."""
+VALUES = Floor(1e-2, 1e-6)
+"""Of value targets: 0.01 as in the MAPPO authors' ValueNorm, or more where the mean is over a thousand times the
+deviation, which single precision does not resolve."""
 INPUTS = Floor(1e-6, 1e-6)
 """Of observations and states: a deviation of 0.001, or a thousandth of the root mean square if that is more, is
 still scaled to 1. A feature that has been constant becomes 0, and is clipped where it first changes (see

@@ -43,6 +43,13 @@ def clipped_surrogate(
     assert not isinstance(dual_clip, float | int) or dual_clip > 1, f"dual_clip must exceed 1, not {dual_clip}"
     ratio = importance_ratio(log_ratio)
     objective = jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
+    return dual_clipped(objective, advantage, dual_clip)
+
+
+def dual_clipped(
+    objective: Float[Array, "*b"], advantage: Float[Array, "*b"], dual_clip: Scalar | None
+) -> Float[Array, "*b"]:
+    """The objective, no less than ``dual_clip`` · A where A < 0; unchanged where ``dual_clip`` is None."""
     if dual_clip is None:
         return objective
     return jnp.where(advantage < 0, jnp.maximum(objective, dual_clip * advantage), objective)

@@ -1,10 +1,11 @@
 """Targets of values: target networks, values of dead agents, one reward for a team, and the scale of the targets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from shoal.equations import normalise
@@ -26,16 +27,28 @@ def update_target(target: PyTree, critic: PyTree, steps: Array, interval: int, r
     return jax.tree.map(lambda old, new: jnp.where(now, new, old), target, critic)
 
 
-def mask_dead_values(value: Float[Array, "*b N"], alive: Bool[Array, "*b N"], shared: bool) -> Float[Array, "*b N"]:
+def mask_dead_values(
+    value: Float[Array, "*b N"], alive: Bool[Array, "*b N"], groups: Sequence[int]
+) -> Float[Array, "*b N"]:
     """Each agent's value, with a dead agent's replaced: the value of a dead agent's input is not trained.
 
-    With a shared reward a dead agent's return is the team's (its ``discount`` stays 1), so its value is the mean of the
-    living agents' values. With a reward of its own it is 0: a reward for its death is in the reward of that step.
-    With no agent alive both are 0.
+    Where several agents receive one reward, a dead agent's return is that of the others (its ``discount`` stays 1), so
+    its value is the mean of the living agents' values. With a reward of its own it is 0: a reward for its death is in
+    the reward of that step. With no agent of a group alive both are 0.
+
+    Args:
+        value: of each agent.
+        alive: which agents are alive.
+        groups: each agent's group, ``EnvSpec.reward_groups``.
     """
-    living = jnp.where(alive, value, 0.0)
-    mean = living.sum(-1, keepdims=True) / jnp.maximum(alive.sum(-1, keepdims=True), 1)
-    return jnp.where(alive, value, mean if shared else 0.0)
+    found = jnp.zeros_like(value)
+    if len(set(groups)) < len(groups):
+        for group in sorted(set(groups)):
+            member = np.array(groups) == group
+            living = alive & member
+            mean = jnp.where(living, value, 0.0).sum(-1, keepdims=True) / jnp.maximum(living.sum(-1, keepdims=True), 1)
+            found = jnp.where(member, mean, found)
+    return jnp.where(alive, value, found)
 
 
 def of_a_living_team(value: Float[Array, "*b"], alive: Bool[Array, "*b N"]) -> Float[Array, "*b"]:
@@ -57,7 +70,7 @@ def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T 
 
 
 def target_parts(
-    traj: Trajectory, value: Array, team: bool, shared: bool
+    traj: Trajectory, value: Array, team: bool, groups: Sequence[int]
 ) -> tuple[Array, Array, Array, Bool[Array, "T E ..."]]:
     """What a target is made of: reward, discount, value of the outcome, and where the return is cut.
 
@@ -65,7 +78,7 @@ def target_parts(
         traj: the timesteps.
         value: of each outcome, [T, E] of the team or [T, E, N] of each agent.
         team: whether there is one value for the team; otherwise each agent learns from its own reward.
-        shared: ``EnvSpec.shared_reward``.
+        groups: ``EnvSpec.reward_groups``.
 
     Returns:
         (r, d, value, cut), all [T, E], or [T, E, N] without ``team``.
@@ -73,7 +86,7 @@ def target_parts(
     out = traj.outcome
     if team:
         return *team_reward(traj), of_a_living_team(value, out.alive), out.last
-    return out.reward, out.discount, mask_dead_values(value, out.alive, shared), cut_off(traj)
+    return out.reward, out.discount, mask_dead_values(value, out.alive, groups), cut_off(traj)
 
 
 def on_unequal_rewards(spec: EnvSpec, what: str = "the mean of all agents' rewards at each step") -> str:

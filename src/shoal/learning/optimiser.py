@@ -40,7 +40,8 @@ def optimiser(
 
     ``steps`` are each policy's gradient steps in the whole run; parameters without an axis of policies
     (those of a team's critic) have P = 1. Arrays whose names are in ``frozen`` do not change, and their gradients
-    count neither for the clip nor for the norm.
+    count neither for the clip nor for the norm. A policy whose gradient is exactly 0, as where none of its agents is
+    alive in a minibatch, takes no step: Adam's momentum would move it without data.
     """
     clip = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
     tx = optax.chain(clip, (optax.scale_by_radam if rectified else optax.scale_by_adam)(eps=eps))
@@ -53,8 +54,12 @@ def optimiser(
             flat = jnp.where(ravel_pytree(trained(params, frozen))[0], flat, 0.0)
         weights, unravel = ravel_pytree(params)
         rate = learning_rate * linear(1.0, final_fraction, optax.tree.get(state, "count") / length)
-        updates, state = tx.update(flat, state, weights)
-        return unravel(jax.tree.map(lambda w, u: w - rate * u, weights, updates)), state, jnp.linalg.norm(flat)
+        updates, after = tx.update(flat, state, weights)
+        moves = (flat != 0).any()
+        weights, state = jax.tree.map(
+            lambda new, old: jnp.where(moves, new, old), (weights - rate * updates, after), (weights, state)
+        )
+        return unravel(weights), state, jnp.linalg.norm(flat)
 
     def init(params: PyTree) -> PyTree:
         return jax.vmap(lambda p: tx.init(ravel_pytree(p)[0]))(params)

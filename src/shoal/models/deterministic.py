@@ -399,7 +399,7 @@ def make_inspect_critics(
         if learner.critic and learner.statistics and reward_norm != "standardise":
             seen, u = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
             value = critics.values(learner.critic, seen, taken(spec, u, seen))[0, ..., 0]
-            value = mask_dead_values(value, step.alive, spec.shared_reward)
+            value = mask_dead_values(value, step.alive, spec.reward_groups)
             found["value"] = unscaled(learner.statistics.reward, value)
         return found
 

@@ -135,7 +135,7 @@ def make_inspect_values(spec: EnvSpec, values: ValueScale, nets: ActorCritic) ->
 
     def value(learner: Learner, carry: Carry, step: Step, action: Array) -> Float[Array, "1 E N"]:
         output = values.denormalise(learner.statistics.value, nets.critic.values(learner.critic, carry.critic, step)[1])
-        return output if nets.critic.trains_dead else mask_dead_values(output, step.alive, spec.shared_reward)
+        return output if nets.critic.trains_dead else mask_dead_values(output, step.alive, spec.reward_groups)
 
     return make_inspect(nets.actor, value)
 
@@ -160,10 +160,10 @@ def denormalise_values(
 
     V of a dead agent is that of :func:`mask_dead_values`, or with ``trains_dead`` the critic's output.
     """
-    stats, shared = learner.statistics.value, spec.shared_reward
+    stats, groups = learner.statistics.value, spec.reward_groups
     now, then = (values.denormalise(stats, v) for v in (estimate.value, estimate.next_value))
     if not trains_dead:
-        now, then = mask_dead_values(now, traj.step.alive, shared), mask_dead_values(then, traj.outcome.alive, shared)
+        now, then = mask_dead_values(now, traj.step.alive, groups), mask_dead_values(then, traj.outcome.alive, groups)
     return TrajectoryValues(now, then, estimate.value, estimate.after)
 
 

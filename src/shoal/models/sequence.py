@@ -196,7 +196,7 @@ def make_sequence_team(
                 values is not None and learner.statistics
             ):  # the critic is a part of the policy's network, its scale is not
                 value = values.denormalise(learner.statistics.value, value[0])
-                found["value"] = mask_dead_values(value, step.alive, spec.shared_reward)
+                found["value"] = mask_dead_values(value, step.alive, spec.reward_groups)
             return found
 
         return inspect

@@ -279,6 +279,11 @@ def _combined(
     if opponent_options.opponents is None:
         return _normalised(name, spec, config, settings, one)
     if opponent_options.opponents == PAST:
+        if getattr(config, "dead_value", "team") != "team":
+            raise InputError(
+                f"dead_value {config.dead_value!r} trains values at dead agents, and past selves' agents are shown as "
+                "dead ones: with opponents 'past' leave it at 'team'."
+            )
         side, window = past_sides(spec, opponent_options.side, config)[0], opponent_options.past_window
         algorithm, share = _normalised(name, spec, config, settings, one), opponent_options.past_share
         if scale is None:

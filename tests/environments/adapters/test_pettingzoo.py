@@ -232,7 +232,7 @@ def test_a_time_limit_of_one_agent_bootstraps_from_its_last_observation(shared):
     assert traj.outcome.obs[2, 0, 1].any() and not traj.step.obs[3, 0, 1].any()
     if shared:
         return
-    value = mask_dead_values(traj.outcome.obs.sum(-1), traj.outcome.alive, shared)  # any function of the observation
+    value = mask_dead_values(traj.outcome.obs.sum(-1), traj.outcome.alive, (0, 1, 2))  # any function of the observation
     out = traj.outcome
     target = td_lambda(out.reward, out.discount, value, cut_off(traj), gamma=0.9, lam=0.5)
     expected = 0.0
