@@ -190,6 +190,10 @@ class Algorithm(NamedTuple):
     """Whether the policy is a distribution over actions, so that not only its mode but also its draws are a way to act.
     Exploration that is added to a deterministic policy (ε-greedy, noise) is not. Evaluations play both
     (docs/evaluation.md)."""
+    observe: Callable[[Learner, Trajectory], Learner] | None = None
+    """(learner, rollout) -> the learner with the rollout added to its running statistics, as ``update`` adds
+    ``Experience.newest``; called in place of ``update`` for rollouts that only fill the buffer, so that the statistics
+    hold what it holds. None: nothing of these rollouts is counted."""
     guided: bool = False
     """Whether a learner with its critic draws actions from another policy than the one that is deployed, as a guide of
     training does. Replays then leave out the critic."""

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.algorithms import iql, maddpg, qmix
+from shoal import algorithms
+from shoal.algorithms import NAMES, iql, maddpg, qmix
+from shoal.learning.replay import ReplayConfig
 from shoal.networks.body import Body
-from shoal.types import Step, Trajectory
-from support.trajectories import assert_trees_close, distance, make_spec, make_trajectory, program
+from shoal.types import Scale, Step, Trajectory
+from support.trajectories import E, T, assert_trees_close, distance, make_spec, make_trajectory, program
 
 SPEC = make_spec()
 PLAIN: dict[str, Any] = {
@@ -68,3 +70,18 @@ def test_an_update_learns_from_normalised_inputs_and_rewards(name: str, kind: An
     )
     assert_trees_close(got, expected, 1e-3, 1e-4)
     assert distance(otherwise, expected) > 0.02
+
+    assert own.algorithm.observe is not None
+    observed, learned = own.algorithm.observe(own.learner, traj), own.update(own.learner, traj, jax.random.key(1))[0]
+    assert_trees_close(
+        (observed.policy.inputs, observed.statistics.reward), (learned.policy.inputs, learned.statistics.reward)
+    )
+    assert observed.statistics.steps == 0 and observed.policy.actor is own.learner.policy.actor
+
+
+def test_every_algorithm_with_a_buffer_observes_what_fills_it() -> None:
+    spec = make_spec(shared_reward=True)
+    modules = [module for name in NAMES if issubclass((module := algorithms.get(name)).Config, ReplayConfig)]
+    assert len(modules) >= 13
+    for module in modules:
+        assert module.make(spec, module.Config(), Scale(E, T, 10)).observe is not None, module.__name__

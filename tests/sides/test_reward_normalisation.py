@@ -12,7 +12,10 @@ import pytest
 
 import toys
 from shoal.equations import normalise, targets
+from shoal.sides.opponents import FrozenPolicies, against
+from shoal.sides.past_selves import against_past
 from shoal.sides.reward_normalisation import RETURN, normalise_rewards, return_deviation
+from shoal.sides.sides import Side, _joined, narrowed
 from shoal.types import Algorithm, Learner, Step, Trajectory
 
 SPEC = toys.busy().spec
@@ -41,7 +44,7 @@ def played(algorithm: Algorithm, rewards: np.ndarray, last: np.ndarray, alive: n
     reward, first = np.zeros((E, N)), np.ones(E, bool)
     for t in range(T):
         step = Step(
-            jnp.zeros((E, N, SPEC.obs_dim)), jnp.zeros((E, SPEC.state_dim)), jnp.ones((E, N, 2), bool),
+            jnp.zeros((E, N, SPEC.obs_dim)), jnp.zeros((E, SPEC.state_dim)), jnp.ones((E, N, SPEC.action.width), bool),
             jnp.array(alive[t]), jnp.float32(reward), jnp.ones((E, N)), jnp.array(first), jnp.zeros(E, bool),
         )  # fmt: skip
         carry, _, noted = algorithm.act(learner, carry, step, KEY, False)
@@ -76,6 +79,36 @@ def test_returns_start_anew_with_each_episode_and_the_dead_do_not_count() -> Non
     expected = np.clip(rewards / seen.std(), -CLIP, CLIP)
     np.testing.assert_allclose(learner.policy, expected, rtol=1e-4)
     assert np.abs(expected).max() == CLIP and np.abs(expected).min() < CLIP
+
+
+def test_rollouts_that_only_fill_a_buffer_are_counted_inside_every_wrapper() -> None:
+    """The algorithm adds up the rewards that it is given."""
+
+    def observe(learner: Learner, traj: Trajectory) -> Learner:
+        return learner._replace(statistics=learner.statistics + traj.outcome.reward.sum())
+
+    plain = idle()
+    counting = plain._replace(init=lambda key: plain.init(key)._replace(statistics=jnp.zeros(())), observe=observe)
+    rewards, every = np.random.default_rng(0).normal(3, 1, (T, E, N)), np.ones((T, E, N), bool)
+    sides = [(0,), tuple(range(1, N))]
+    apart = [Side(i, side, narrowed(SPEC, side), counting) for i, side in enumerate(sides, 1)]
+    wrapped = {
+        "rewards": normalise_rewards(counting, SPEC, GAMMA, 1e3),
+        "past": against_past(counting, SPEC, (0,), 2, 1, 0.0, True),
+        "frozen": against(counting, SPEC, (0,), FrozenPolicies(plain, ())),
+        "sides": _joined(SPEC, apart),
+    }
+    found = {}
+    for name, algorithm in wrapped.items():
+        assert algorithm.observe is not None
+        traj = played(algorithm, rewards, np.zeros((T, E), bool), every)
+        found[name] = algorithm.observe(algorithm.init(KEY), traj).statistics
+    deviation = return_deviation(found["rewards"].returns)
+    assert found["rewards"].returns.weight == rewards.size
+    np.testing.assert_allclose(found["rewards"].statistics, rewards.sum() / deviation, rtol=1e-5)
+    np.testing.assert_allclose(found["past"].statistics, rewards.sum(), rtol=1e-5)
+    np.testing.assert_allclose(found["frozen"], rewards[..., 0].sum(), rtol=1e-5)
+    np.testing.assert_allclose(found["sides"], [rewards[..., side].sum() for side in sides], rtol=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0])

@@ -21,9 +21,9 @@ from shoal.options.flags import override
 from shoal.runs import api
 from shoal.runs.api import trainer_of
 from shoal.training import feed, memory, sharding
-from shoal.training.program import Program, compile_program
+from shoal.training.program import ONE, Program, compile_program, learning
 from shoal.training.settings import Settings
-from shoal.types import Experience, Replay, Scale, Step, Trajectory
+from shoal.types import Algorithm, Experience, Learner, Replay, Scale, Step, Trajectory
 
 T, E = 6, 3
 REPLAY = Replay(
@@ -138,6 +138,29 @@ def test_the_buffer_is_ready_when_it_holds_learning_starts(least: int) -> None:
         assert bool(fed.ready(state)) == (count * T * E >= least)
     rollouts = feed.updates_before_learning(REPLAY._replace(warm_up=least), E, T)
     assert rollouts == (0 if least == T * E else 1)
+
+
+def test_rollouts_that_only_fill_the_buffer_are_observed_once() -> None:
+    """The learner counts timesteps in ``statistics`` and updates in ``updates``."""
+
+    def observe(learner: Learner, traj: Trajectory) -> Learner:
+        return learner._replace(statistics=learner.statistics + traj.action.size)
+
+    def update(learner: Learner, data: Experience, key: jax.Array) -> Any:
+        learner = observe(learner, data.newest)
+        return learner._replace(updates=learner.updates + 1), {"seen": learner.statistics}
+
+    def idle(*_: Any) -> Any:
+        return ()
+
+    algorithm = Algorithm(idle, idle, idle, update, observe=observe)
+    fed = feed.make_feed(REPLAY._replace(warm_up=3 * T * E), roll(0), E, 1)
+    learn, state = jax.jit(learning(algorithm, fed, ONE)), fed.init()
+    learner = Learner((), (), (), jnp.int32(0), jnp.int32(0))
+    for number in range(1, 5):
+        learner, state, metrics = learn(learner, state, roll(number), jax.random.key(number))
+        assert learner.statistics == number * T * E and learner.updates == max(number - 2, 0)
+        assert metrics["seen"] == (number * T * E if number > 2 else 0)
 
 
 def test_on_policy_takes_the_trajectory_itself() -> None:

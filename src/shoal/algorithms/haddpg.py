@@ -31,7 +31,6 @@ from shoal.equations.targets import (
     on_unequal_rewards,
     team_mean,
     team_reward,
-    update_reward_stats,
     update_target,
 )
 from shoal.learning import sgd
@@ -41,6 +40,7 @@ from shoal.learning.replay import (
     ReplayConfig,
     as_trajectory,
     check_windows,
+    count_rollout,
     init_targets,
     make_windows,
     window_as_transition,
@@ -61,7 +61,7 @@ from shoal.models.deterministic import (
     make_team_critics,
 )
 from shoal.networks.body import Body
-from shoal.networks.inputs import encode_actions, normalised, update_inputs
+from shoal.networks.inputs import encode_actions, normalised
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step
 
@@ -199,14 +199,6 @@ def one_after_another(
 
     (theta, state, _), found = jax.lax.scan(turn, (theta, state, rows.joint), order)
     return theta, state, found
-
-
-def count_newest(spec: EnvSpec, c: TeamConfig, learner: Learner, experience: Experience) -> Learner:
-    """The learner with the newest rollout added to its running statistics."""
-    newest, stats = experience.newest, learner.statistics
-    policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step, c.freeze))
-    reward = update_reward_stats(stats.reward, team_reward(newest)[0], newest.step.alive.any(-1))
-    return learner._replace(policy=policy, statistics=stats._replace(reward=reward))
 
 
 def critics_optimiser(c: TeamConfig, critics: TeamCritics, steps: int, frozen: frozenset[str]) -> Optimiser:
@@ -357,7 +349,7 @@ def make_ddpg(
         return learner, metrics | of_actors | {"critic_grad_norm": norm}
 
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        learner = count_newest(spec, c, learner, experience)
+        learner = observe(learner, experience.newest)
         turns = experience.samples, jax.random.split(key, c.gradient_steps)
         learner, metrics = jax.lax.scan(gradient_step, learner, turns)
         return end_update(learner, c, scale.num_updates), jax.tree.map(jnp.mean, metrics)
@@ -368,8 +360,12 @@ def make_ddpg(
         value = inspect_team_value(spec, critics, c.reward_norm, learner, step, action)
         return actors.inspect(learner, carry, step, extras) | value
 
+    observe = count_rollout(spec, c, team=True)
     replay = make_windows(c, c.n_step, state=c.critic_input == "state" or c.normalise_inputs)
-    return Algorithm(init, actors.initial_carry, actors.act, update, replay=replay, inspect=inspect, **facts(spec))
+    return Algorithm(
+        init, actors.initial_carry, actors.act, update,
+        replay=replay, inspect=inspect, observe=observe, **facts(spec),
+    )  # fmt: skip
 
 
 def make_policy(spec: EnvSpec, config: ActorConfig) -> Algorithm:

@@ -28,7 +28,6 @@ from shoal.algorithms.haddpg import (
     CriticBatch,
     TeamConfig,
     TurnBatch,
-    count_newest,
     critics_optimiser,
     one_after_another,
     own_entry,
@@ -49,7 +48,14 @@ from shoal.equations.targets import (
 )
 from shoal.learning import sgd
 from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser
-from shoal.learning.replay import as_trajectory, check_windows, make_windows, window_as_transition, window_return
+from shoal.learning.replay import (
+    as_trajectory,
+    check_windows,
+    count_rollout,
+    make_windows,
+    window_as_transition,
+    window_return,
+)
 from shoal.models.actor_critic import Actor, Policy, acting_only, make_actor
 from shoal.models.deterministic import draw_noise, inspect_team_value, make_team_critics
 from shoal.networks.inputs import encode_actions, init_inputs, normalised
@@ -235,7 +241,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, sequential: bool = True) -
         return Learner(policy, critic, state, stats, learner.updates), metrics
 
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        learner = count_newest(spec, c, learner, experience)
+        learner = observe(learner, experience.newest)
         turns = experience.samples, jax.random.split(key, c.gradient_steps)
         learner, metrics = jax.lax.scan(gradient_step, learner, turns)
         return learner._replace(updates=learner.updates + 1), jax.tree.map(jnp.mean, metrics)
@@ -247,8 +253,12 @@ def make(spec: EnvSpec, config: Config, scale: Scale, sequential: bool = True) -
         value = inspect_team_value(spec, critics, c.reward_norm, learner, step, action)
         return actor.inspect(learner.policy, carry, step) | value
 
+    observe = count_rollout(spec, c, team=True)
     replay = make_windows(c, c.n_step, state=c.critic_input == "state" or c.normalise_inputs)
-    return Algorithm(init, actor.initial_carry, make_act(actor), update, replay=replay, inspect=inspect, **facts(spec))
+    return Algorithm(
+        init, actor.initial_carry, make_act(actor), update,
+        replay=replay, inspect=inspect, observe=observe, **facts(spec),
+    )  # fmt: skip
 
 
 def make_policy(spec: EnvSpec, config: Config) -> Algorithm:

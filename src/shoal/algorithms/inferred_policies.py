@@ -28,7 +28,7 @@ from shoal.models.deterministic import draw_noise, gumbel_actions, per_net
 from shoal.networks.body import Body, build_body
 from shoal.networks.inputs import actor_input, encode_actions, normalised, update_inputs
 from shoal.networks.sharing import per_agent
-from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step
+from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
 
 class Models(NamedTuple):
@@ -156,8 +156,13 @@ def make(make_maddpg: Callable[..., Algorithm], spec: EnvSpec, config: maddpg.Co
         kept = ModelStatistics(learner.statistics, phi, target, state)
         return learner._replace(statistics=kept), metrics | inferring
 
+    def observe(learner: Learner, traj: Trajectory) -> Learner:
+        kept = learner.statistics
+        counted = core.observe(learner._replace(statistics=kept.maddpg), traj)  # type: ignore[misc]
+        return counted._replace(statistics=kept._replace(maddpg=counted.statistics))
+
     def inspect(learner: Learner, *played: Any) -> dict[str, Array]:
         kept = learner.statistics.maddpg if learner.statistics else ()
         return core.inspect(learner._replace(statistics=kept), *played)  # type: ignore[misc]
 
-    return core._replace(init=init, update=update, learns_from="others", inspect=inspect)
+    return core._replace(init=init, update=update, learns_from="others", inspect=inspect, observe=observe)

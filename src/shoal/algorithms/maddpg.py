@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.bounds import LARGEST_INT, Bounds, Draws, Fraction, Index, Positive, Rate, Size, Weight
 from shoal.equations.distributions import Categorical
-from shoal.equations.targets import mask_dead_values, normalise_reward, update_reward_stats, update_target
+from shoal.equations.targets import mask_dead_values, normalise_reward, update_target
 from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import ExplorationConfig
@@ -31,6 +31,7 @@ from shoal.learning.replay import (
     ReplayConfig,
     as_trajectory,
     check_replay,
+    count_rollout,
     init_targets,
     make_replay,
     state_names,
@@ -55,7 +56,7 @@ from shoal.models.deterministic import (
     taken,
 )
 from shoal.networks.body import Body
-from shoal.networks.inputs import normalised, update_inputs
+from shoal.networks.inputs import normalised
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
@@ -263,10 +264,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         learner: Learner, experience: Experience, key: PRNGKeyArray, others: Others | None = None
     ) -> tuple[Learner, Metrics]:
         # RUNNING STATISTICS OF THE NEWEST ROLLOUT
-        newest, stats = experience.newest, learner.statistics
-        policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step, c.freeze))
-        stats = stats._replace(reward=update_reward_stats(stats.reward, newest.outcome.reward, newest.step.alive))
-        learner = learner._replace(policy=policy, statistics=stats)
+        learner = observe(learner, experience.newest)
 
         # GRADIENT STEPS
         turns = experience.samples, jax.random.split(key, c.gradient_steps)
@@ -279,7 +277,11 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     replay = make_replay(c, sequences=sequences, state=state, extras=(*actors.extras, *kept), batch=batch)
     act = with_state(actors.act, lambda carry: carry.actor) if kept else actors.act
     inspect = make_inspect_critics(spec, actors, critics, c.reward_norm)
-    return Algorithm(init, actors.initial_carry, act, update, replay=replay, inspect=inspect, **facts(spec, c))
+    observe = count_rollout(spec, c, team=False)
+    return Algorithm(
+        init, actors.initial_carry, act, update,
+        replay=replay, inspect=inspect, observe=observe, **facts(spec, c),
+    )  # fmt: skip
 
 
 def make_policy(spec: EnvSpec, config: Config) -> Algorithm:

@@ -31,8 +31,6 @@ from shoal.equations.targets import (
     learned_from,
     normalise_reward,
     target_parts,
-    team_reward,
-    update_reward_stats,
     update_target,
 )
 from shoal.learning import sgd
@@ -43,6 +41,7 @@ from shoal.learning.replay import (
     TargetStatistics,
     as_trajectory,
     check_q,
+    count_rollout,
     init_targets,
     make_replay,
     state_names,
@@ -63,7 +62,7 @@ from shoal.models.utilities import (
     utilities_in_turns,
 )
 from shoal.networks.hyper import hypernetwork, sum_of_row, team_output
-from shoal.networks.inputs import init_inputs, normalised, update_inputs
+from shoal.networks.inputs import init_inputs, normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
@@ -268,11 +267,7 @@ def make_q_learning(
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         del key  # the batches are drawn already
         # RUNNING STATISTICS OF THE NEWEST ROLLOUT
-        newest = experience.newest
-        reward, alive = (team_reward(newest)[0] if mixer.team else newest.outcome.reward), newest.step.alive
-        stats = update_reward_stats(learner.statistics.reward, reward, alive.any(-1) if mixer.team else alive)
-        policy = learner.policy._replace(inputs=update_inputs(spec, learner.policy.inputs, newest.step, c.freeze))
-        learner = learner._replace(policy=policy, statistics=learner.statistics._replace(reward=stats))
+        learner = observe(learner, experience.newest)
 
         # GRADIENT STEPS
         learner, metrics = jax.lax.scan(gradient_step, learner, experience.samples)
@@ -283,11 +278,13 @@ def make_q_learning(
         learner = learner._replace(policy=learner.policy._replace(epsilon=epsilon), updates=updates)
         return learner, jax.tree.map(jnp.mean, metrics) | {"epsilon": explored}
 
+    observe = count_rollout(spec, c, mixer.team)
     act, state = explore(acting), state_names(c, net.initial_carry((1,)))
     return Algorithm(
         init, lambda num_envs: net.initial_carry((num_envs,)), with_state(act) if state else act, update,
         replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs, extras=state),
-        inspect=make_inspect_utilities(q, mixer.of_actions, c.reward_norm), **learned_from(spec, mixer.team),
+        inspect=make_inspect_utilities(q, mixer.of_actions, c.reward_norm), observe=observe,
+        **learned_from(spec, mixer.team),
     )  # fmt: skip
 
 

@@ -289,7 +289,8 @@ def _trained(algorithm: Algorithm, env: Environment, key: jax.Array) -> tuple[ja
         learned, _ = algorithm.update(learner, feed.take(fed, trajectory, key_feed), key_update)
         if feed.ready is not None:
             ready = feed.ready(fed)
-            learned = jax.tree.map(lambda new, old: jnp.where(ready, new, old), learned, learner)
+            waiting = algorithm.observe(learner, trajectory) if algorithm.observe else learner
+            learned = jax.tree.map(lambda new, old: jnp.where(ready, new, old), learned, waiting)
         return (learned, rolled, fed), None
 
     (learner, rolled, _), _ = jax.lax.scan(iterate, (learner, state, feed.init()), jax.random.split(key, TRIAL_UPDATES))

@@ -16,10 +16,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from shoal.bounds import LARGEST_INT, Bounds, Count, Fraction, Positive, Rate, Size, off
 from shoal.equations.normalise import Running
 from shoal.equations.returns import Scalar, n_step_returns
-from shoal.equations.targets import RewardNorm, init_rewards
+from shoal.equations.targets import RewardNorm, init_rewards, team_reward, update_reward_stats
 from shoal.errors import InputError
 from shoal.learning.config import AgentConfig, check_discrete, check_options
 from shoal.networks.body import Body
+from shoal.networks.inputs import update_inputs
 from shoal.types import EnvSpec, Learner, PyTree, Replay, Step, Trajectory
 
 
@@ -56,8 +57,8 @@ class ReplayConfig(AgentConfig):
     """If given, target networks move by this fraction τ towards the trained ones at each gradient step; target_interval
     is then not used."""
     reward_norm: RewardNorm = "none"
-    """Learn from rewards divided by their running standard deviation (``scale``), or also with their mean subtracted
-    (``standardise``, which changes the optimal policy if episodes can end early)."""
+    """Learn from rewards divided by their standard deviation over all rollouts so far (``scale``), or also with their
+    mean subtracted (``standardise``, which changes the optimal policy if episodes can end early)."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,25 @@ class TargetStatistics(NamedTuple):
 def init_targets(params: PyTree, reward_norm: RewardNorm, shape: tuple[int, ...]) -> TargetStatistics:
     """Target networks that are copies of ``params``, and statistics of rewards [*b, *shape]."""
     return TargetStatistics(jax.tree.map(jnp.array, params), jnp.int32(0), init_rewards(reward_norm, shape))
+
+
+def count_rollout(spec: EnvSpec, config: ReplayConfig, team: bool) -> Callable[[Learner, Trajectory], Learner]:
+    """An ``Algorithm.observe``: adds a rollout to the statistics of the inputs and of the rewards.
+
+    Args:
+        spec: the environment.
+        config: the algorithm's.
+        team: whether one reward is learned from, that of :func:`team_reward`, or each agent's.
+    """
+
+    def observe(learner: Learner, traj: Trajectory) -> Learner:
+        alive, stats = traj.step.alive, learner.statistics
+        reward, weight = (team_reward(traj)[0], alive.any(-1)) if team else (traj.outcome.reward, alive)
+        inputs = update_inputs(spec, learner.policy.inputs, traj.step, config.freeze)
+        stats = stats._replace(reward=update_reward_stats(stats.reward, reward, weight))
+        return learner._replace(policy=learner.policy._replace(inputs=inputs), statistics=stats)
+
+    return observe
 
 
 class StoredTimesteps(NamedTuple):

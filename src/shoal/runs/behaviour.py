@@ -79,11 +79,15 @@ it had Jumanji's."""
 OPTIONS: dict[str, int] = {
     "normalise_inputs": 2,
     "opponents": 2,
+    "reward_norm": 2,
 }
 """By the name of a flag of the settings or of a ``Config`` whose own code has changed: counted only in runs in which
 the flag is on. A flag that is not listed has version 1. Version 2 of ``normalise_inputs`` has a smaller floor of the
-variance; version 2 of ``opponents`` plays policy e mod K in environment e, where each had a block. The floor of
-``reward_norm`` fell too, but the variance of rewards in all recorded tasks lies above both."""
+variance; version 2 of ``opponents`` plays policy e mod K in environment e, where each had a block. Version 2 of
+``reward_norm``, an option of algorithms with a replay buffer alone, counts the rewards of rollouts that only fill the
+buffer; recorded are runs of QMIX, VDN, QPLEX, QTRAN and IQL on ``mpe/`` tasks, whose presets set it, and where it
+concerns the first gradient steps. Its floor fell too, but the variance of rewards in all recorded tasks lies above
+both. ``normalise_rewards`` counts these rollouts as well, and has no records of such algorithms."""
 _OFF = (None, False, "none")
 
 

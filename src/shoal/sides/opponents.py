@@ -177,6 +177,10 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
         own: Any = mine(data) if isinstance(data, Trajectory) else Experience(mine(data.newest), data.samples)
         return algorithm.update(learner, own, key)
 
+    def observe(learner: Learner, traj: Trajectory) -> Learner:
+        assert algorithm.observe is not None
+        return algorithm.observe(learner, mine(traj))
+
     def stored(one: Replay) -> Replay:
         return one._replace(keep=lambda traj: one.keep(mine(traj)))
 
@@ -188,4 +192,5 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
         acts_on=widest,
         replay=each_buffer(stored, algorithm.replay),
         inspect=inspect if algorithm.inspect else None,
+        observe=observe if algorithm.observe else None,
     )

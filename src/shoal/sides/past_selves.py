@@ -159,6 +159,11 @@ def against_past(
         learner = learner._replace(statistics=PastStatistics(learner.statistics, policies, updates))
         return learner, metrics | {"past/margin": margin(newest)}
 
+    def observe(learner: Learner, traj: Trajectory) -> Learner:
+        assert algorithm.observe is not None
+        counted = algorithm.observe(bare(learner), own(traj))
+        return counted._replace(statistics=learner.statistics._replace(statistics=counted.statistics))
+
     def margin(traj: Trajectory) -> Float[Array, ""]:
         """Mean reward of a side per timestep, less that of the past self that it plays."""
         mask = traj.extras[PRESENT]
@@ -178,4 +183,5 @@ def against_past(
         update=update,
         replay=each_buffer(stored, algorithm.replay),
         inspect=inspect if algorithm.inspect else None,
+        observe=observe if algorithm.observe else None,
     )

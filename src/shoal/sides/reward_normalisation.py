@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.bounds import Bounds, check_value
 from shoal.equations import normalise
-from shoal.learning.replay import StoredTimesteps
 from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
 RETURN = "discounted_return"
@@ -100,21 +99,33 @@ def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: f
             {"value": found["value"] * return_deviation(learner.statistics.returns)} if "value" in found else {}
         )
 
+    def counted(learner: Learner, traj: Trajectory) -> normalise.Running:
+        """The statistics with a rollout added."""
+        discounted = gamma * traj.extras[RETURN] + traj.outcome.reward
+        return normalise.update(learner.statistics.returns, discounted, traj.step.alive, beta=None)
+
+    def scaled(x: Any, std: Array) -> Any:
+        """A step or stored timesteps with normalised rewards."""
+        return x._replace(reward=jnp.clip(x.reward / std, -clip, clip))
+
+    def fed(traj: Trajectory, std: Array) -> Trajectory:
+        return own(traj)._replace(step=scaled(traj.step, std), outcome=scaled(traj.outcome, std))
+
     def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         newest = data if isinstance(data, Trajectory) else data.newest
-        discounted = gamma * newest.extras[RETURN] + newest.outcome.reward
-        stats = normalise.update(learner.statistics.returns, discounted, newest.step.alive, beta=None)
-        std = return_deviation(stats)
-
-        def scaled(x: Step | StoredTimesteps) -> Step | StoredTimesteps:
-            return x._replace(reward=jnp.clip(x.reward / std, -clip, clip))
-
-        fed = own(newest)._replace(step=scaled(newest.step), outcome=scaled(newest.outcome))
+        stats = counted(learner, newest)
+        std, given = return_deviation(stats), fed(newest, return_deviation(stats))
         if isinstance(data, Experience):
-            fed = Experience(fed, each_buffer(lambda _, sample: scaled(sample), algorithm.replay, data.samples))
-        learner, metrics = algorithm.update(bare(learner), fed, key)
+            given = Experience(given, each_buffer(lambda _, x: scaled(x, std), algorithm.replay, data.samples))
+        learner, metrics = algorithm.update(bare(learner), given, key)
         learner = learner._replace(statistics=RewardStatistics(learner.statistics, stats))
         return learner, metrics | {"return_std": std}
+
+    def observe(learner: Learner, traj: Trajectory) -> Learner:
+        stats, inner = counted(learner, traj), bare(learner)
+        if algorithm.observe is not None:
+            inner = algorithm.observe(inner, fed(traj, return_deviation(stats)))
+        return inner._replace(statistics=RewardStatistics(inner.statistics, stats))
 
     def stored(one: Replay) -> Replay:
         return one._replace(keep=lambda traj: one.keep(own(traj)))
@@ -127,4 +138,5 @@ def normalise_rewards(algorithm: Algorithm, spec: EnvSpec, gamma: float, clip: f
         update=update,
         replay=replay,
         inspect=inspect if algorithm.inspect else None,
+        observe=observe,
     )

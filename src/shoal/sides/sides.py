@@ -293,6 +293,13 @@ def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
             metrics |= {side.name + name: x for name, x in of_side.items()}
         return joined(learners), metrics
 
+    def observe(learner: Learner, traj: Trajectory) -> Learner:
+        counted = []
+        for side in sides:
+            one, count = side.learner(learner), side.algorithm.observe
+            counted.append(count(one, side.trajectory(traj)) if count else one)
+        return joined(counted)
+
     def initial_carry(num_envs: int) -> PyTree:
         return tuple(side.algorithm.initial_carry(num_envs) for side in sides)
 
@@ -303,7 +310,7 @@ def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
     stochastic, guided = (any(getattr(side.algorithm, name) for side in sides) for name in ("stochastic", "guided"))
     return Algorithm(
         init, initial_carry, act, update, widest, replay, " and ".join(unequal), inspect,
-        stochastic=stochastic, guided=guided,
+        stochastic=stochastic, guided=guided, observe=observe,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from shoal.training import program_cache
 from shoal.training.feed import Feed
 from shoal.training.sharding import Layout, put, shape_on
 from shoal.training.stopping import call, ready
-from shoal.types import Algorithm, Environment, EpisodeStats, Learner, Metrics, PyTree, Trajectory
+from shoal.types import Algorithm, Environment, EpisodeStats, Experience, Learner, Metrics, PyTree, Trajectory
 
 
 class TrainState(NamedTuple):
@@ -141,7 +141,12 @@ def learning(
         ready = feed.ready(seeds.first(fed))
         shapes = jax.eval_shape(update, learner, batch, keys)[1]
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        learner, metrics = jax.lax.cond(ready, update, lambda learner, *_: (learner, zeros), learner, batch, keys)
+
+        def wait(learner: Learner, batch: Experience, _: Array) -> tuple[Learner, PyTree]:
+            observe = algorithm.observe
+            return seeds.together(observe)(learner, batch.newest) if observe else learner, zeros
+
+        learner, metrics = jax.lax.cond(ready, update, wait, learner, batch, keys)
         return learner, fed, metrics
 
     return learn
