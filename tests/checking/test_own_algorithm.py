@@ -84,6 +84,7 @@ def test_other_attributes_are_not_refused(mistaken: Callable[[str], Path]) -> No
         (f"@dataclass\n{FORGOTTEN}", "TypeError: cannot inherit non-frozen dataclass from a frozen one", 6),
         ("Config = mappo.Config\nx = 1 / 0\n", "ZeroDivisionError: division by zero", 7),
         ("x = int('seven')\n", "ValueError: invalid literal for int() with base 10: 'seven'", 6),
+        ("import sys\nsys.exit(0)\n", "SystemExit: 0", 7),
         ("x = (\n", "SyntaxError: '(' was never closed", 6),
         ("from shoal import nothing_such\n", "ImportError: cannot import name 'nothing_such' from 'shoal'", 6),
     ],

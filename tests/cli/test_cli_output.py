@@ -72,6 +72,8 @@ def test_commands_go_on_without_a_terminal(monkeypatch: pytest.MonkeyPatch, caps
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes."), 1, "not enough memory"),
         (OSError(28, "No space left on device"), 1, "The operating system reports an error: No space left on device."),
         (PermissionError(13, "Permission denied", "/root/x"), 2, "/root/x cannot be used: Permission denied."),
+        (SystemExit(), 1, "The command was ended by sys.exit(), in "),
+        (SystemExit("no licence"), 1, "The command was ended by sys.exit('no licence'), in "),
     ],
 )
 def test_an_operating_system_error_is_one_sentence(

@@ -138,6 +138,7 @@ def test_a_worker_that_always_dies_ends_the_run() -> None:
     ("trouble", "words"),
     [
         ("raise", r"raised ValueError: the counter is stuck in step 3 of an episode, at the action \[\d, \d\]\.$"),
+        ("exit", r"raised SystemExit: 0 in step 3 of an episode, at the action \[\d, \d\]\.$"),
         ("nan", r"gave reward\[1\] = nan in step 3 of an episode, at the action \[\d, \d\]\.$"),
         ("reset", r"raised RuntimeError: no board .*while it was reset\.$"),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 from shoal.cli.commands import COMMANDS, help_text, version_text
 from shoal.cli.flags import REQUIRED, Command, Flag, FlagValues, read_words
 from shoal.cli.output import abandon_output, fill_closed_streams, leave, safe_streams
-from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, unknown
+from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, Terminated, shortened, unknown
 from shoal.security import isolation, user_modules
 from shoal.system import notices
 from shoal.system.shipped import docs
@@ -142,8 +142,11 @@ def _guarded(args: list[str]) -> int:
     except KeyboardInterrupt as stop:
         notices.warn(str(stop) or "Stopped.")
         return INTERRUPTED
-    except SystemExit as end:  # after printing help
+    except Terminated as end:
         return int(end.code or 0)
+    except SystemExit as end:  # of the user's own code, or of a library
+        code = "" if end.code is None else shortened(end.code)
+        return _say(f"The command was ended by sys.exit({code}), in {user_modules.place_of(end)}", BROKEN)
 
 
 def _dispatch(args: list[str]) -> int:
@@ -158,6 +161,9 @@ def _dispatch(args: list[str]) -> int:
     if args[0] not in COMMANDS:
         raise unknown("command", args[0], COMMANDS)
     command, args = COMMANDS[args[0]](args[1:])
+    if not {"-h", "--help"}.isdisjoint(args):
+        print(command_help(command))
+        return 0
     values = parse_words(command, args)
     if command.compiles:
         from shoal.training import program_cache
@@ -167,14 +173,11 @@ def _dispatch(args: list[str]) -> int:
 
 
 def parse_words(command: Command, args: Sequence[str]) -> FlagValues:
-    """The values that ``args`` give to flags, by group. If ``args`` request help, prints it and exits.
+    """The values that ``args`` give to flags, by group.
 
     Raises:
         InputError: ``args`` hold an unknown flag, or a value of the wrong type.
     """
-    if not {"-h", "--help"}.isdisjoint(args):
-        print(command_help(command))
-        raise SystemExit(0)
     found = read_words(command.prog, [flag for flags in command.groups.values() for flag in flags], args)
     return {
         title: {flag.name: found[flag.spelt] for flag in flags if flag.spelt in found}

@@ -82,7 +82,7 @@ class Pool:
             self.board: Board = board(env.spec, games)
             try:
                 self.here = Stepper(env.spec, env.make, self.board, range(games))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._check(fault_of(error, "make"))
             return
         self.make = make or sendable(env)

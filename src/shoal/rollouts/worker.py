@@ -103,7 +103,7 @@ class Stepper:
         for i in indices:
             try:
                 self._begin(i)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 return fault_of(error, "reset", i)
         return None
 
@@ -124,7 +124,7 @@ class Stepper:
         refresh(out, self.own)
         try:
             self.games[i].step(self.board.action[i], out)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return fault_of(error, "step", i)
         return None
 
@@ -132,7 +132,7 @@ class Stepper:
         """The picture of one game; None without a renderer."""
         try:
             return self.games[i].render()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return fault_of(error, "render", i)
 
     def _begin(self, i: int) -> None:
@@ -152,12 +152,12 @@ def _timestep(timesteps: HostTimestep, i: int) -> HostTimestep:
     return HostTimestep(*(leaf[i, ...] for leaf in timesteps))
 
 
-def fault_of(error: Exception, during: str, i: int = -1) -> Fault:
+def fault_of(error: BaseException, during: str, i: int = -1) -> Fault:
     """The exception that is being handled as a :class:`Fault`."""
     return Fault(i, during, _one_line(error), traceback.format_exc())
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     """Type and message."""
     message = " ".join(str(error).split())
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
@@ -206,7 +206,7 @@ def main(orders: int, answers: int, memory: int) -> None:
     try:
         shared = board(setup["spec"], setup["games"], mmap.mmap(memory, 0))
         stepper = Stepper(setup["spec"], pickle.loads(setup["make"]), shared, [i for g in groups for i in g])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         answer(answers, fault_of(error, "make"))
         return
     answer(answers, None)

@@ -263,7 +263,7 @@ def imported(path: str, name: str, kind: str) -> Any:
         raise InputError(f"There is no module {error.name!r}, which the {kind} {name!r} needs.") from error
     except (InputError, MemoryError):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {' '.join(getattr(error, 'msg', str(error)).split())}".rstrip(":. ")
         raise InputError(f"The module {module_name!r} cannot be imported: {said} ({place_of(error)}).") from error
     factory = getattr(module, attribute, None)
@@ -275,7 +275,7 @@ def imported(path: str, name: str, kind: str) -> Any:
     return factory
 
 
-def place_of(error: Exception) -> str:
+def place_of(error: BaseException) -> str:
     """The file and line of the user's own code at which importing a module failed."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"

@@ -8,6 +8,7 @@ agree, and the gap between the counters is a metric that is known while both age
 
 import os
 import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -88,6 +89,8 @@ class Counters:
         self.played += 1
         if (self.trouble == "raise" and self.t == 2) or (self.trouble == "raise later" and self.played > 40):
             raise ValueError("the counter is stuck")
+        if self.trouble == "exit" and self.t == 2:
+            sys.exit(0)
         if self.slow:
             time.sleep(0.05)
         if self.trouble in ("die", "die and break", "hang", "program") and self.t == 3 and self.first():
