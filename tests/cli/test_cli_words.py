@@ -55,6 +55,9 @@ def given(*words: str) -> dict[str, Any]:
         ("--env.shared none", {"env.shared": None}),
         ("--env.free [1,2]", {"env.free": [1, 2]}),
         ("--env.free easy", {"env.free": "easy"}),
+        ("--env.free false", {"env.free": False}),
+        ("--env.free TRUE", {"env.free": True}),
+        ("--env.free none", {"env.free": None}),
         ("--title=--steps", {"title": "--steps"}),
         ("--title=a=b", {"title": "a=b"}),
         ("--title=", {"title": ""}),
@@ -117,11 +120,13 @@ def test_invalid_words_are_refused(words: str, said: str) -> None:
 def test_arguments_that_are_missing_or_too_many() -> None:
     flags = [Flag("run", Path, REQUIRED, positional=True), Flag("what", str, "x", positional=True)]
     flags += [Flag("size", int, REQUIRED, prefix="env."), Flag("dry", bool, False)]
+    flags += [Flag("no_wind", Anything, None, prefix="env.")]
     assert read_words("shoal x", flags, ["a", "--env.size", "3"]) == {"RUN": Path("a"), "--env.size": 3}
     for words, said in (
         ([], "shoal x needs RUN; see shoal x --help."),
         (["a"], "--env.size needs a value: INT"),
         (["a", "b", "c", "--env.size=1"], "shoal x has no argument for 'c'; see shoal x --help."),
+        (["a", "--env.size=1", "--env.no-wind"], "--env.no-wind needs a value: VALUE, such as --env.wind False"),
         (["a", "b", "--dry", "0"], "--dry takes True or False, not '0'; or write --no-dry."),
         (["a", "--dry", "b", "c"], "shoal x has no argument for 'c'; see shoal x --help."),
     ):

@@ -101,6 +101,7 @@ FREE = {
     "on": True,
     "off": False,
     "text": "3",
+    "word": "false",
     "shape": [1, -2],
     "none": None,
     "x": -1,

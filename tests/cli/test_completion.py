@@ -54,7 +54,7 @@ def test_flags_and_their_fixed_values() -> None:
     assert {"--steps", "--gamma", "--env.convention", "--progress", "--no-progress", "--help"} <= set(found)
     assert "--batch-size" in candidates(["train", "qmix", "mpe/simple_spread"], "--") and "--batch-size" not in found
     assert candidates([*spread, "--sharing"]) == ["shared", "role", "independent"]
-    assert candidates([*spread, "--steps"]) == []
+    assert candidates([*spread, "--steps"]) == [] and candidates([*spread, "--num-workers"]) == ["None"]
     left = candidates([*spread, "--steps", "1e5", "--no-progress"], "-")
     assert not {"--steps", "--progress", "--no-progress"} & set(left) and "--gamma" in left
 
@@ -62,6 +62,8 @@ def test_flags_and_their_fixed_values() -> None:
 def test_files_are_left_to_the_shell() -> None:
     for words in (["evaluate"], ["evaluate", "runs/a"], ["study"], ["curves", "a", "b"], ["report"]):
         assert candidates(words) == []
+    for flag in ("--resume", "--config", "--folder", "--init-from", "--wandb"):
+        assert candidates(["train", "mappo", "mpe/simple_spread", flag]) == [], flag
     assert "--episodes" in candidates(["evaluate", "runs/a"], "--e")
 
 
@@ -83,6 +85,14 @@ def test_nothing_of_ones_own_is_imported(tmp_path: Path, monkeypatch: pytest.Mon
     assert "--steps" in candidates(["train", "pest", "pest:make"], "--")
     assert "--gamma" in candidates(["train", "mappo", "pest:make", "--config", "pest.toml"], "--")
     assert "pest" not in sys.modules
+
+
+def test_any_beginning_of_names_is_listed(shoal: Callable) -> None:
+    for begun in ("skirmish", "skirmish/2", "mpe", "g"):
+        code, out, _ = shoal("list", begun)
+        lines = out.splitlines()
+        assert code == 0 and len(lines) > 1 and all(line.startswith(begun) for line in lines)
+    assert shoal("list", "pettingzoo:")[1].startswith("pettingzoo:…  PettingZoo's environments (https://")
 
 
 def test_an_unknown_shell_is_refused(shoal: Callable) -> None:

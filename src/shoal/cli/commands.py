@@ -296,8 +296,9 @@ class List:
             from shoal.environments import registry  # imports JAX
 
             lines = {name: first_line(registry.factory_of(name).__doc__) for name in registry.names()} | _families()
-        elif self.what.endswith(("/", ":")) and (tasks := completed(self.what)):
-            lines = dict.fromkeys(tasks, "")
+        elif self.what and (tasks := completed(self.what)):
+            described = _families()
+            lines = {f"{task}…" if task in FAMILIES else task: described.get(f"{task}…", "") for task in tasks}
         else:
             raise unknown("list of", self.what, ("algorithms", "environments"))
         width = max(map(len, lines))

@@ -150,6 +150,8 @@ def _flags(command: str, named: Sequence[str]) -> list[Flag]:
 
 
 def _values(flag: Flag) -> list[str]:
-    """The fixed values that a flag takes, for example ``shared``."""
+    """The fixed values that a flag takes, for example ``shared``; no None beside a path or a text, for which the shell
+    completes files."""
     words = (flag.takes or "").removesuffix("...").split("|")
-    return [word for word in words if word == "None" or word == word.lower()]
+    none = {"None"} if {"PATH", "TEXT"}.isdisjoint(words) else set()
+    return [word for word in words if word in none or word == word.lower()]

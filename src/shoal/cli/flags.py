@@ -153,7 +153,7 @@ def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -
     if any(option.kind is option.VAR_KEYWORD for option in options.values()):
         known = {*options, *(x.partition(".")[2].replace("-", "_") for flag in flags for x in flag.booleans)}
         free = dict.fromkeys(x for x in [*given, *_env_names(args)] if x not in known)
-        help = "An option that the environment's own code takes; read as a Python value, else as text."
+        help = "An option that the environment's own code takes; read as a Python value, such as False, else as text."
         flags += [Flag(x, Anything, given.get(x, REQUIRED), help, prefix="env.") for x in free]
     return flags
 
@@ -339,7 +339,10 @@ def _twice(flag: Flag, before: str, now: str) -> str:
 
 
 def _needs_value(flag: Flag) -> str:
-    return f"{flag.spelt} needs a value: {flag.takes}"
+    name, example = flag.name.removeprefix("no_"), ""
+    if flag.hint is Anything:
+        example = f", such as --{flag.prefix}{name.replace('_', '-')} {name == flag.name}"
+    return f"{flag.spelt} needs a value: {flag.takes}{example}"
 
 
 def stranger(prog: str, flags: Sequence[Flag], word: str) -> str:

@@ -23,13 +23,16 @@ class _AnyInstance(type):
 
 
 class Anything(metaclass=_AnyInstance):
-    """The type of an option without annotation: a Python literal is read as its value, other words as text."""
+    """The type of an option without annotation: a Python literal is read as its value, other words as text.
+
+    True, False and None are read in any case, since the text ``false`` would count as true.
+    """
 
     @staticmethod
     def read(text: str) -> Any:
         """``3`` as a number, ``[1, 2]`` as a list, ``None`` as None, ``easy`` as text."""
         try:
-            return ast.literal_eval(text)
+            return ast.literal_eval(text.capitalize() if text.lower() in ("true", "false", "none") else text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return text
 
