@@ -167,8 +167,11 @@ def test_export_prints_the_models_path_and_refuses_other_suffixes(run: Path, sho
     assert sorted(path.name for path in model.parent.iterdir()) == ["team.onnx", "team.onnx.json"]
     code, _, err = shoal("export", run, "--format", "stablehlo", "--output", model)
     assert code == 2 and "team.onnx is to be written in the format stablehlo; for this name the format is onnx" in err
-    code, _, err = shoal("export", run, "--output", model.with_suffix(".bin"))
-    assert code == 2 and "team.bin must end in .onnx" in err
+    other = tmp_path / "other"
+    for command in ("export", "curves", "replay", f"curves {run}"):
+        code, _, err = shoal(*command.split(), run, "--output", other / "team.bin")
+        assert code == 2 and ("must end in .onnx" in err if command == "export" else "must end in ." in err)
+    assert not other.exists()
 
 
 def test_replay(shoal: Callable, run: Path, tmp_path: Path) -> None:
@@ -258,6 +261,7 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("curves", "needs at least one run's folder"),
         ("curves nothing", "not the folder of a run"),
         ("list thing", "known: algorithms, environments."),
+        ("list gymnasium:x", "known: algorithms, environments."),
     ],
 )
 def test_bad_input(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: str) -> None:

@@ -15,6 +15,7 @@ from shoal.errors import CallbackError, GameError, InputError, NonFiniteError
 from shoal.options.convert import items_of
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, options_from_json, override
 from shoal.plots.curves import plot
+from shoal.plots.figures import check_format
 from shoal.presets import preset_note
 from shoal.runs import final_evaluation
 from shoal.runs.build import build, check_build, check_hosts, told_of_teams
@@ -391,7 +392,7 @@ def curves(
     metrics: Sequence[str] = ("return",),
 ) -> Path:
     """Draw the learning curves of several runs in one figure, by default ``compare.png``; returns its path."""
-    path = written_to(path, Path("compare.png"))
+    path = written_to(path, Path("compare.png"), check_format)
     given = items_of("runs", runs, (Run, str, Path))
     return plot([run.folder if isinstance(run, Run) else Path(run) for run in given], path, metrics)
 

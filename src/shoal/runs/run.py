@@ -4,7 +4,7 @@ Training is in :mod:`shoal.runs.api`.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.export.files import Format, check_path
 from shoal.options.flags import flags_of
-from shoal.plots import curves, texts
+from shoal.plots import curves, figures, texts
 from shoal.rollouts.host import Workers
 from shoal.runs.build import (
     SavedOpponents,
@@ -138,7 +138,7 @@ class Run:
         """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's seeds (None: the best)."""
         encode.check_format(Path(path or "replay.gif"))  # before anything is played
         greedy = self.acts_greedily if greedy is None else greedy
-        path = written_to(path, output_of(self.folder, "replay.gif"))
+        path = written_to(path, output_of(self.folder, "replay.gif"), encode.check_format)
         index = seed_index(self.settings, self.best_seed() if seed is None else seed)
         learner = jax.tree.map(lambda x: x[index], self._learner())
         return self.draw(
@@ -156,7 +156,8 @@ class Run:
 
     def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Path:
         """Draw the learning curve with a confidence band over seeds."""
-        return curves.plot(self.folder, written_to(path, output_of(self.folder, "curves.png")), metrics)
+        path = written_to(path, output_of(self.folder, "curves.png"), figures.check_format)
+        return curves.plot(self.folder, path, metrics)
 
     @property
     def acts_greedily(self) -> bool:
@@ -191,8 +192,7 @@ class Run:
         Raises:
             InputError, WriteError: see :func:`shoal.load` and :meth:`shoal.deploy.Policies.export`.
         """
-        path = written_to(path, output_of(self.folder, f"policy.{format}"))
-        check_path(path, format)
+        path = written_to(path, output_of(self.folder, f"policy.{format}"), partial(check_path, form=format))
         return self.policies(seed=seed, best=best).export(path, format=format, agent=agent)
 
     def summary(self) -> str:

@@ -14,7 +14,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -220,13 +220,19 @@ def file_digests(folder: Path, but: str = "") -> dict[str, str]:
     return found
 
 
-def written_to(chosen: str | os.PathLike[str] | None, default: Path) -> Path:
+def written_to(
+    chosen: str | os.PathLike[str] | None, default: Path, check: Callable[[Path], None] | None = None
+) -> Path:
     """The path ``chosen`` by the user, whose folder is created if needed, or ``default``, whose folder is not.
+
+    ``check`` refuses a path, such as one with another suffix, before its folder is created.
 
     Raises:
         WriteError: the folder cannot be created.
     """
-    if chosen is None:
-        return default
-    make_folder(Path(chosen).parent)
-    return Path(chosen)
+    path = default if chosen is None else Path(chosen)
+    if check is not None:
+        check(path)
+    if chosen is not None:
+        make_folder(path.parent)
+    return path
