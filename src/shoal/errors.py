@@ -31,6 +31,10 @@ class CheckpointError(InputError):
     """A checkpoint is missing, damaged, or belongs to another run."""
 
 
+class DamagedError(CheckpointError):
+    """A checkpoint is missing or damaged."""
+
+
 class WriteError(InputError):
     """A file cannot be written, for example because the disk is full."""
 

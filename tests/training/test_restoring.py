@@ -1,16 +1,23 @@
 """Restoring a run removes nothing that its training may still need: by a trainer that computes nothing."""
 
+import errno
+import hashlib
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import shoal
 from shoal.errors import CheckpointError
 from shoal.storage.checkpoint import Checkpoints
+from shoal.training.ending import Standing
+from shoal.training.evaluation import Evaluator, Selection
+from shoal.training.settings import Settings
 from support import run_folders
-from support.trained import Idle
+from support.trained import Idle, damage
 
 SETTINGS: dict[str, Any] = {"checkpoint_seconds": 0.0, "rows": 3, "tensorboard": False}
 
@@ -26,6 +33,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(whole: Path, tmp_path: Path) -> Path:
     return shutil.copytree(whole, tmp_path / "run")
+
+
+def restored(folder: Path, updates: int, **settings: Any) -> Idle:
+    """A trainer of a run of so many updates, at its newest checkpoint."""
+    trainer = Idle(folder, updates, **SETTINGS, **settings)
+    state = trainer.program.init(None)
+    trainer.program = trainer.program._replace(template=lambda: state)
+    trainer.restore()
+    return trainer
 
 
 def steps(folder: Path, name: str) -> list[int]:
@@ -53,3 +69,60 @@ def test_nor_is_it_by_an_agent(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has rows of metrics, but no checkpoint to resume from"):
         shoal.agent(folder=folder, progress=False, trust=True).train(8)
     assert not (folder / "policy").exists()
+
+
+@pytest.fixture
+def older(copy: Path) -> Path:
+    """A run with best policies, whose newest checkpoint is damaged."""
+    shutil.copytree(copy / "checkpoints", copy / "best")
+    damage(copy / "checkpoints" / "3")
+    return copy
+
+
+def test_what_is_newer_than_the_checkpoint_remains_until_the_next_is_saved(
+    older: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training may fail at once, for example by a callback's first call."""
+    best, there = [], {name: steps(older, name) for name in ("checkpoints", "policy", "best")}
+    monkeypatch.setattr(Selection, "restore", lambda self, at, *_: best.append(at.update))
+    trainer = restored(older, 6, eval_every=48.0)
+    assert trainer.update == 2 and best == [2] and {name: steps(older, name) for name in there} == there
+    trainer.at = trainer.at._replace(update=3)
+    trainer.save()
+    assert [steps(older, name)[-1] for name in ("checkpoints", "policy")] == [3, 3]
+    assert restored(older, 6).update == 3
+
+
+def test_a_run_that_ends_at_an_older_checkpoint_has_its_policies(older: Path) -> None:
+    assert restored(older, 2).run() and steps(older, "checkpoints")[-1] == steps(older, "policy")[-1] == 2
+
+
+def test_a_checkpoint_that_cannot_be_read_is_no_damaged_one(
+    whole: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(stream: Any, name: str, real: Any = hashlib.file_digest) -> Any:
+        if "/checkpoints/3" in stream.name:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(stream, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", failing)
+    with pytest.raises(CheckpointError, match=r"The checkpoint of step 3 in .* cannot be read: Input/output error"):
+        Idle(whole, 6, **SETTINGS).restore()
+    assert "damaged" not in capsys.readouterr().err
+
+
+def test_a_run_goes_on_without_its_best_policies_if_all_are_damaged(tmp_path: Path) -> None:
+    evaluator, policy, said = Evaluator.__new__(Evaluator), {"w": np.zeros((2, 3))}, list[str]()
+    made = Selection(evaluator, Settings(seeds=2, eval_every=1.0), tmp_path)
+    for i in (1, 2, 3):
+        made._select({"w": np.full((2, 3), float(i))}, np.full(2, i), step=i)
+        made.save(i)
+    damage(made.store.folder / "2")
+    again = Selection(evaluator, made.settings, tmp_path)
+    again.restore(Standing(2), policy, said.append)
+    assert again.best is not None and again.best.step.tolist() == [1, 1]
+    damage(made.store.folder / "1")
+    last = Selection(evaluator, made.settings, tmp_path)
+    last.restore(Standing(2), policy, said.append)
+    assert last.best is None and steps(tmp_path, "best") == [1, 2, 3]
+    assert said == [f"The best policies after {i} updates are damaged and are skipped." for i in (2, 2, 1)]

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from shoal.errors import CheckpointError, InputError
+from shoal.errors import CheckpointError, DamagedError, InputError
 from shoal.security import reading
 from shoal.storage.manifest import check_same
 from shoal.storage.step_folders import commit, committed_steps, drop_after, newest_file, newest_sound
@@ -313,7 +313,7 @@ def read_index(path: Path) -> dict:
         if not sound or at != len(leaves):
             raise ValueError
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"The index of the checkpoint {path.name!r} is damaged.") from error
+        raise DamagedError(f"The index of the checkpoint {path.name!r} is damaged.") from error
     return index
 
 

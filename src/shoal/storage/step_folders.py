@@ -6,6 +6,7 @@ intact checkpoint.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.errors import CheckpointError
+from shoal.errors import CheckpointError, DamagedError
 from shoal.security import reading
 from shoal.system.files import file_digests, remove, sync, sync_tree
 from shoal.system.notices import Warn
@@ -23,6 +24,8 @@ from shoal.system.notices import Warn
 _NAME = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
 _HIDDEN = ".unfinished-"
 _DIGESTS = "sha256.json"
+_DAMAGED = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+"""Numbers of the errors of reading a step that is not as it was written; None is that of :func:`file_digests`."""
 _MAX_DIGESTS_BYTES = 16 * reading.MIB
 MAX_FILE_BYTES = 128 * reading.MIB
 """Largest size in bytes of a file that is read alone: the index, at most 64 MiB, or the log's newest rows."""
@@ -74,7 +77,7 @@ def commit(folder: Path, step: int, keep: int):
 
 
 def drop_after(folder: Path, step: int) -> None:
-    """Remove the steps after ``step``.
+    """Remove the steps after ``step``, which were saved before the run resumed from an earlier one.
 
     Raises:
         CheckpointError: they cannot be removed, or ``folder`` is a symbolic link, whose target may hold unrelated
@@ -118,21 +121,26 @@ def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
     """The newest step (or ``step``) whose files all have the right SHA-256; ``warn`` is called for each damaged one.
 
     Raises:
-        CheckpointError: there is none.
+        DamagedError: there is none.
+        CheckpointError: a file cannot be read, for example for lack of permission, so it may be intact.
     """
     candidates = [(other, path) for other, _, path in committed_steps(folder) if step in (None, other)]
     for other, path in candidates:
         try:
             if _recorded_digests(path) == file_digests(path, but=_DIGESTS):
                 return path
-        except (OSError, ValueError):  # a missing file, or text that is not JSON
+        except ValueError:  # text that is not JSON
             pass
+        except OSError as error:
+            if error.errno not in _DAMAGED:
+                why = error.strerror or error
+                raise CheckpointError(f"The checkpoint of step {other} in {folder} cannot be read: {why}.") from error
         warn(f"The checkpoint of step {other} is damaged and is skipped.")
     which = "There is no checkpoint" if step is None else f"There is no checkpoint of step {step}"
     why = " that is not damaged" if candidates else ""
     policies = candidates and folder.name == "checkpoints" and (folder.parent / "policy").is_dir()
     how = f" A new run can start from its policies: --init-from {folder.parent}." if policies else ""
-    raise CheckpointError(f"{which}{why} in {folder}.{how}")
+    raise DamagedError(f"{which}{why} in {folder}.{how}")
 
 
 def _drop(path: Path) -> None:

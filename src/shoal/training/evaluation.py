@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from shoal.errors import InputError, unknown
+from shoal.errors import DamagedError, InputError, unknown
 from shoal.game import HostEnvironment
 from shoal.plots.charts import SHARES, metric_words
 from shoal.rollouts import fused
@@ -21,6 +21,8 @@ from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
 from shoal.statistics.intervals import interval, interval_text
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.log import or_none
+from shoal.system import notices
+from shoal.system.notices import Warn
 from shoal.training import memory
 from shoal.training.ending import Standing
 from shoal.training.settings import SHARE, Settings
@@ -465,12 +467,21 @@ class Selection:
             meta = {"score": self.best.score.tolist(), "step": self.best.step.tolist()}
             self.store.save(update, self.best.policy, meta)
 
-    def restore(self, at: Standing, policy: PyTree) -> None:
-        """Restore the best policies at a checkpoint; ``policy`` has the shapes."""
+    def restore(self, at: Standing, policy: PyTree, warn: Warn = notices.warn) -> None:
+        """Restore the best policies at a checkpoint; ``policy`` has the shapes.
+
+        ``warn`` is called for damaged ones. If none is intact, they are chosen from the evaluations to come.
+
+        Raises:
+            CheckpointError: they cannot be read, or were saved under another configuration.
+        """
         self.begun = at.seconds
-        self.store.drop_after(at.update)
-        if self.store.latest() is not None:
-            self.best = restored_best(self.store, policy)
+        for step in reversed([step for step in self.store.steps() if step <= at.update]):
+            try:
+                self.best = restored_best(self.store, policy, step)
+                return
+            except DamagedError:
+                warn(f"The best policies after {step} updates are damaged and are skipped.")
 
 
 def selection_of(
@@ -491,14 +502,18 @@ def selection_of(
     return Selection(evaluator, settings, folder, run, guard)
 
 
-def restored_best(store: Checkpoints, policy: PyTree) -> Best:
-    """The newest intact best policies; ``policy`` has the shapes.
+def restored_best(store: Checkpoints, policy: PyTree, step: int) -> Best:
+    """The best policies after ``step`` updates; ``policy`` has the shapes.
 
     Raises:
-        CheckpointError: there is none.
+        DamagedError: they are not intact.
+        CheckpointError: they cannot be read, or were saved under another configuration.
     """
-    found, meta, _ = store.restore(policy)
-    return Best(jax.device_get(found), np.array(meta["score"], np.float64), np.array(meta["step"]))
+    found, meta, _ = store.restore(policy, step, lambda sentence: None)
+    try:
+        return Best(jax.device_get(found), np.array(meta["score"], np.float64), np.array(meta["step"]))
+    except (KeyError, TypeError, ValueError):
+        raise DamagedError(f"The index of the best policies after {step} updates is damaged.") from None
 
 
 def learner_of(policy: PyTree) -> Learner:

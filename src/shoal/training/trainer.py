@@ -134,6 +134,8 @@ class Trainer:
     def restore(self, continue_stopped: bool = False) -> None:
         """Restore the newest intact checkpoint and drop the log rows written after it.
 
+        Policies that are newer than this checkpoint remain until the next one is saved, unless the run ends here.
+
         A run that was killed before its first checkpoint starts from the beginning. With ``continue_stopped`` it
         continues where a callback stopped it.
 
@@ -156,12 +158,15 @@ class Trainer:
         self.at, self._saved = ending.standing(update, meta), update
         self.at = self.at._replace(stopped="") if continue_stopped else self.at
         self._row = meta["row"]
-        self.checkpoints.drop_after(update)
+        if self.ended:  # nothing is saved that would replace what is newer
+            for store in (self.checkpoints, self.policies, *([self.selection.store] if self.selection else [])):
+                store.drop_after(update)
         kept = self.checkpoints.file(LOG_FILE, update) or b""
         self.log.resume(self.step, kept, meta.get("rows", 0))
         if self.selection:
-            self.selection.restore(self.at, self.state.learner.policy)
-        self._save_policy()  # a crash may have come between the checkpoint and its policy
+            self.selection.restore(self.at, self.state.learner.policy, self.progress.warn)
+        if (self.policies.latest() or 0) <= update:
+            self._save_policy()  # a crash may have come between the checkpoint and its policy
 
     def check_untrained(self) -> None:
         """Check that a run without a checkpoint was never trained: training would begin again and remove its policies.
