@@ -102,6 +102,20 @@ def test_mlflow_has_one_run_with_the_rows_of_the_log(store: Path, tmp_path: Path
     assert [file.path for file in client.list_artifacts(id)] == ["policy"]
 
 
+def test_a_checkpoint_sends_what_waits_for_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow.entities", SimpleNamespace(Metric=lambda *given: given))
+    sent: list[tuple[str, int]] = []
+    logger = shoal.MLflowLogger("store")
+    context = shoal.Context(SimpleNamespace(folder=tmp_path), SimpleNamespace(settings=Settings()))
+    log_batch = lambda _, metrics: sent.extend((name, step) for name, _, _, step in metrics)  # noqa: E731
+    logger._client, logger._flushed, logger._failed = SimpleNamespace(log_batch=log_batch), time.monotonic(), False
+    for step in (100, 200):
+        logger.send({"return": 1.0}, step)
+    assert not sent
+    logger.on_checkpoint(context, tmp_path)
+    assert sent == [("return", 100), ("return", 200)]
+
+
 @pytest.mark.slow
 def test_mlflow_says_how_an_early_end_came(store: Path, tmp_path: Path) -> None:
     from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]

@@ -111,6 +111,21 @@ def test_resuming_drops_what_came_after_the_checkpoint(tmp_path: Path):
     assert [(event.step, event.session_log.status) for event in starts] == [(21, 1)]
 
 
+def test_a_killed_run_keeps_the_events_before_its_checkpoint(tmp_path: Path):
+    log = Log(tmp_path)
+    for step in (10, 20, 30):
+        log.write({"step": step, "loss": 1.0})
+        if step == 20:
+            log.flush()
+            kept, count = log.kept(), log.count
+    resumed = Log(tmp_path)  # the other was never closed
+    resumed.resume(20, kept, count)
+    with resumed:
+        resumed.write({"step": 30, "loss": 2.0})
+    assert [event.step for event in events(tmp_path) if event.HasField("summary")] == [10, 20, 30]
+    assert [row["step"] for row in Log.read(tmp_path)] == [10, 20, 30]
+
+
 def test_tensorboard_gets_every_seed_and_their_mean(tmp_path: Path):
     with Log(tmp_path) as log:
         log.write(

@@ -156,8 +156,10 @@ def test_the_policies_are_those_after_the_row(noted: tuple[shoal.Run, Noting], t
 def test_what_they_return_is_written_to_the_log_and_to_tensorboard(tmp_path: Path) -> None:
     first = Noting(on_metrics=lambda context: {"gap": np.array([1, np.nan]), "one": context.update})
     first.acts["on_evaluation"] = lambda context: {"own/gap": 7.5}
-    late, early = Noting(), Noting()
+    late, early, kept = Noting(), Noting(), []
     late.after_others = True
+    on_file = lambda: [path.read_bytes() for path in (tmp_path / "run" / "tensorboard").glob("*")]  # noqa: E731
+    early.acts["on_checkpoint"] = lambda context: kept.append(on_file())
     run = train(tmp_path / "run", late, first, early, tensorboard=True)
     rows = log.read_log(run.folder)
     assert [row["gap"] for row in rows] == [[1.0, None]] * len(ROWS) and [row["one"] for row in rows] == ROWS
@@ -166,6 +168,7 @@ def test_what_they_return_is_written_to_the_log_and_to_tensorboard(tmp_path: Pat
     assert early.rows[0].keys() == late.rows[0].keys() and "gap" not in first.rows[0]
     (events,) = (run.folder / "tensorboard").iterdir()
     assert all(name in events.read_bytes() for name in (b"gap/seed0", b"one", b"own/gap"))
+    assert kept[-1] == [events.read_bytes()], "a run that is killed now keeps the events before its checkpoint"
 
 
 # Stopping

@@ -47,7 +47,7 @@ def feed(trainer: Trainer, cuts: list[int], said: Any) -> list[dict[str, Any]]:
     trainer.log.folder.mkdir(exist_ok=True)
     for start, stop in zip([0, *cuts], [*cuts, UPDATES], strict=True):
         trainer._take(jax.tree.map(lambda x, a=start, b=stop: x[a:b], said), stop - start, 0.5)
-    trainer.log.close()
+    trainer.log.flush()
     return log.read_log(trainer.log.folder)
 
 
@@ -126,7 +126,7 @@ def test_a_shorter_row_after_resuming(tmp_path: Path) -> None:
     trainer._take(jax.tree.map(lambda x: x[:20], said), 20, 0.5)
     trainer.per_row = 5
     trainer._take(jax.tree.map(lambda x: x[20:], said), 10, 0.5)
-    trainer.log.close()
+    trainer.log.flush()
     assert trainer.update == UPDATES
     assert [row["update"] for row in log.read_log(tmp_path)] == [21, 26, 30]
 

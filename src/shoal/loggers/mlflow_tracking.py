@@ -144,6 +144,10 @@ class MLflowLogger(Logger):
         if time.monotonic() - self._flushed >= PAUSE:
             self._flush()
 
+    def on_checkpoint(self, context: Context, folder: Path) -> None:
+        """Send what waits: a run that is resumed here does not make it again."""
+        self._try(context, self._flush)
+
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         for start in range(0, len(waiting), MAX_BATCH):

@@ -264,8 +264,8 @@ class Log:
         while self._bytes > MAX_KEPT_BYTES:
             self._bytes -= len(self._rows.popleft().line)
 
-    def close(self) -> None:
-        """Flush the TensorBoard events; a later :meth:`write` is allowed.
+    def flush(self) -> None:
+        """Write the TensorBoard events that wait: a checkpoint follows, and a resumed run does not make them again.
 
         Raises:
             WriteError: the disk is full.
@@ -279,7 +279,7 @@ class Log:
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         try:
-            self.close()
+            self.flush()
         except InputError:
             if kind is None:  # otherwise the first exception is the one to report
                 raise

@@ -266,6 +266,7 @@ class Trainer:
             return
         check_learner(self.on_host(self.state.learner), self.update, self.settings.seed, self._saved)
         self.log.repair()
+        self.log.flush()
         meta = self.at.as_json() | {"row": self._row, "rows": self.log.count, "shards": dict(self.layout.mesh.shape)}
         if self.selection:  # first: policies newer than the checkpoint are removed, but an evaluation is not repeated
             self.selection.save(self.update)
