@@ -33,7 +33,9 @@ def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def by_hand(name: str, kind: str, traj: Trajectory) -> Trajectory:
     alive = np.asarray(traj.step.alive)
     padded = np.arange(SPEC.obs_dim) >= np.array(SPEC.obs_dims)[:, None]
-    of_obs = moments(np.where(padded, np.nan, np.asarray(traj.step.obs, np.float64))[alive])
+    obs = np.where(padded, np.nan, np.asarray(traj.step.obs, np.float64))
+    kinds = [moments(obs[..., who, :][alive[..., who]]) for who in ([0, 1], [2])]  # by role
+    of_obs = tuple(np.nan_to_num(np.stack([kinds[role][i] for role in SPEC.roles]), nan=1.0) for i in (0, 1))
     of_state = moments(np.asarray(traj.step.state, np.float64).reshape(-1, SPEC.state_dim))
     reward = np.asarray(traj.outcome.reward, np.float64)
     if name == "qmix":  # one reward for the team

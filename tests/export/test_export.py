@@ -157,7 +157,7 @@ NETS: dict[str, tuple[str, EnvSpec, Wrapping | None, dict[str, Any]]] = {
     "gru": ("mappo", UNITS, None, {"recurrent": 4, "normalise_inputs": True, "layer_norm": True, **SMALL}),
     "lstm": ("qmix", UNITS, None, {"recurrent": 4, "cell": "lstm", **SMALL}),
     "own parameters by role": ("happo", UNITS, None, {"sharing": (0, 0), "activation": "gelu", **SMALL}),
-    "entities": ("ippo", UNITS, None, {"network": "entities", "entity_heads": 2, **SMALL}),
+    "entities": ("ippo", UNITS, None, {"network": "entities", "entity_heads": 2, "normalise_inputs": True, **SMALL}),
     "actions from entities": (
         "mappo", ENEMIES, None, {"network": "universal", "entity_heads": 2, "agent_id": False, "recurrent": 4, **SMALL}
     ),

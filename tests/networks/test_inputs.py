@@ -110,18 +110,71 @@ def test_features_of_small_deviation_get_unit_variance_and_constant_ones_stay_sm
     """Deviations of 0.01 and means up to 5; the last feature is constant until it changes."""
     rng, shape = np.random.default_rng(0), (50, 8)
     obs = np.concatenate([rng.normal([0, 1, 5], 0.01, (*shape, 3, 3)), np.full((*shape, 3, 1), 7.0)], -1)
+    obs[..., 2, 3] = 0  # padding
     state = rng.normal([-2, 0], 0.01, (*shape, 2))
     alive = jnp.array(rng.uniform(size=(*shape, 3)) > 0.2)
     seen = STEP._replace(obs=jnp.float32(obs), state=jnp.float32(state), alive=alive)
     inputs = update_inputs(SPEC, init_inputs(SPEC, True), seen)
     got = jax.tree.map(np.asarray, normalised(inputs, seen))
     np.testing.assert_allclose(got.state.std((0, 1)), 1, rtol=1e-2)
-    np.testing.assert_allclose(got.obs[np.asarray(alive)].std(0)[:3], 1, rtol=5e-2)  # 5² in single precision
+    np.testing.assert_allclose(got.obs[np.asarray(alive)].std(0)[:3], 1, rtol=0.12)  # 5² in single precision
     assert np.abs(got.obs[..., 3]).max() < 1e-2
-    later = normalised(inputs, seen._replace(obs=seen.obs.at[..., 3].add(0.1)))
-    np.testing.assert_array_equal(later.obs[..., 3], 10)
-    again = normalised(update_inputs(SPEC, inputs, seen._replace(obs=seen.obs.at[..., 3].add(0.1))), seen)
-    np.testing.assert_allclose(again.obs[..., :2, 3], -1, rtol=1e-2)  # two values, seen equally often
+    later = normalised(inputs, seen._replace(obs=seen.obs.at[..., :2, 3].add(0.1)))
+    np.testing.assert_array_equal(later.obs[..., :2, 3], 10)
+    again = normalised(update_inputs(SPEC, inputs, seen._replace(obs=seen.obs.at[..., :2, 3].add(0.1))), seen)
+    np.testing.assert_allclose(again.obs[..., :2, 3], -1, rtol=3e-2)  # two values, seen equally often
+
+
+def test_agents_of_another_role_are_scaled_apart_and_padding_stays_zero():
+    """The last agent has features around 100 where the others have 0, and one feature less."""
+    rng = np.random.default_rng(0)
+    obs = rng.normal(0, 1, (200, 4, 3, 4)) * [[[1], [1], [7]]] + [[[0], [0], [100]]]
+    obs[..., 2, 3] = 0
+    seen = STEP._replace(
+        obs=jnp.float32(obs), state=jnp.zeros((200, 4, 2)), alive=jnp.array(rng.uniform(size=(200, 4, 3)) > 0.2)
+    )
+    inputs = update_inputs(SPEC, init_inputs(SPEC, True), seen)
+    got = np.asarray(normalised(inputs, seen).obs)
+    alive = np.asarray(seen.alive)
+    for i, features in ((0, 4), (1, 4), (2, 3)):
+        own = got[:, :, i, :features][alive[:, :, i]]
+        np.testing.assert_allclose(own.mean(0), 0, atol=0.12)
+        np.testing.assert_allclose(own.std(0), 1, atol=0.1)
+    np.testing.assert_array_equal(got[..., 2, 3], 0)
+    np.testing.assert_array_equal(inputs.obs.mean[0], inputs.obs.mean[1])
+    alike = replace(SPEC, obs_dims=(4, 4, 4), roles=(0, 0, 0))
+    assert init_inputs(alike, True).obs.mean.shape == (4,)
+
+
+@pytest.mark.parametrize("roles", [(0, 0, 0), (0, 0, 1)])
+def test_absent_entities_stay_absent_and_their_order_does_not_matter(roles):
+    """Two vectors and three entities, each less often there than the one before."""
+    parts = (Part((1,), name="own"), Part((3, 2), name="units"), Part((2,), name="rest"))
+    spec = replace(SPEC, obs_dims=(9, 9, 9), roles=roles, parts=(parts,) * 3)
+    rng = np.random.default_rng(1)
+    units = rng.normal([3, -20], [1, 5], (200, 4, 3, 3, 2))
+    there = rng.uniform(size=units.shape[:-1]) < [0.9, 0.5, 0.2]
+    units[~there] = 0
+    rest = rng.normal(0, 9, (200, 4, 3, 3))
+    alive = rng.uniform(size=(200, 4, 3)) > 0.3
+
+    def scaled(inputs, units):
+        obs = np.concatenate([rest[..., :1], units.reshape(200, 4, 3, 6), rest[..., 1:]], -1)
+        seen = STEP._replace(obs=jnp.float32(obs), state=jnp.zeros((200, 4, 2)), alive=jnp.array(alive))
+        inputs = inputs or update_inputs(spec, init_inputs(spec, True), seen)
+        got = np.asarray(normalised(inputs, seen).obs)
+        return inputs, got[..., 1:7].reshape(units.shape), got[..., [0, 7, 8]]
+
+    inputs, got, others = scaled(None, units)
+    assert [part.mean.shape[1:] for part in inputs.obs] == [(1,), (3, 2), (2,)]
+    np.testing.assert_array_equal(got[~there], 0)
+    for who in ([0, 1, 2],) if roles[2] == 0 else ([0, 1], [2]):
+        seen = units[..., who, :, :][(there & alive[..., None])[..., who, :]]
+        expected = np.clip((units[..., who, :, :] - seen.mean(0)) / seen.std(0), -10, 10)
+        np.testing.assert_allclose(got[..., who, :, :][there[..., who, :]], expected[there[..., who, :]], atol=1e-3)
+        np.testing.assert_allclose(others[..., who, :][alive[..., who]].std(0), 1, rtol=2e-2)
+    np.testing.assert_allclose(scaled(None, units[..., ::-1, :])[1], got[..., ::-1, :], atol=1e-4)
+    np.testing.assert_array_equal(scaled(inputs, units[..., ::-1, :])[1], got[..., ::-1, :])
 
 
 # Rows of bytes as features, against NumPy's own view of the same memory.

@@ -189,6 +189,20 @@ class Battle(NamedTuple):
     speed: Any = ()
 
 
+def test_statistics_of_all_agents_stand_for_those_of_each(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path)
+    mean = np.arange(6, dtype=np.float32).reshape(2, 3)  # seeds, features
+    checkpoints.save(1, {"policy": {"inputs": {"obs": {"mean": mean}, "state": mean}}}, {})
+    wanted = {"obs": {"mean": np.zeros((2, 4, 3), np.float32)}, "state": mean}
+    found = checkpoints.restore({"policy": {"inputs": wanted}})[0]["policy"]["inputs"]
+    np.testing.assert_array_equal(found["obs"]["mean"], np.stack([mean] * 4, 1))
+    with pytest.raises(CheckpointError, match=r"'policy/inputs/state' is float32\[2,3\] in the checkpoint"):
+        checkpoints.restore({"policy": {"inputs": wanted | {"state": np.zeros((2, 4, 3), np.float32)}}})
+    apart = {"obs": [{"mean": np.zeros((2, 1, 3), np.float32)}], "state": mean}
+    with pytest.raises(CheckpointError, match="counts the entities of a set together: train again"):
+        checkpoints.restore({"policy": {"inputs": apart}})
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_changed_state_of_the_environment_is_named_as_such(nested: bool, tmp_path: Path):
     checkpoints, place = Checkpoints(tmp_path), "environment has changed since the checkpoint of step 7"

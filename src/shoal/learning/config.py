@@ -41,7 +41,8 @@ class AgentConfig:
     network: Body = field(default_factory=Body)
     """Layers of actors and critics."""
     normalise_inputs: bool = False
-    """Normalise observations and state to zero mean and unit variance with running statistics, and clip them to ±10."""
+    """Normalise observations and state to zero mean and unit variance with running statistics, and clip them to ±10.
+    Agents of one role with the same observation space share statistics, and so do the entities of a set."""
 
     gamma: Fraction = 0.99
     """Discount γ per step."""

@@ -234,9 +234,15 @@ def encode_actions(space: Discrete | Box, u: Array, step: Step) -> Float[Array, 
 
 
 class Inputs(NamedTuple):
-    """Running statistics of raw features; None where they are not normalised."""
+    """Running statistics of raw features; None where they are not normalised.
 
-    obs: normalise.Running | None = None
+    Agents are of one kind if they have the same role and the same arrays: their observations are counted together,
+    those of different kinds apart. Entities of a set are counted together, so that their order does not matter.
+    """
+
+    obs: normalise.Running | tuple[normalise.Running, ...] | None = None
+    """[O] where all agents are of one kind, otherwise [N, O]. With sets of entities, one for each part of the
+    observation: [A, K, F] of K entities and [A, size] of other parts, where A is 1 or N."""
     state: normalise.Running | None = None
 
 
@@ -244,32 +250,98 @@ def normalised(inputs: Inputs, step: Step) -> Step:
     """The step with observation and state brought to zero mean and unit variance, clipped to ±10.
 
     The variance is at least 1e-6 and a millionth of the mean square. A feature that has always had one value is 0;
-    another value that appears later is clipped to ±10 at first, and scaled as the statistics take it up.
+    another value that appears later is clipped to ±10 at first, and scaled as the statistics take it up. Padding and
+    absent entities, whose features are all 0, stay 0.
     """
+    return step._replace(obs=_scaled_observation(inputs.obs, step.obs), state=_scaled(inputs.state, step.state))
 
-    def scale(stats: normalise.Running | None, x: Array) -> Array:
-        return x if stats is None else jnp.clip(normalise.normalise(stats, x, normalise.INPUTS), -10.0, 10.0)
 
-    return step._replace(obs=scale(inputs.obs, step.obs), state=scale(inputs.state, step.state))
+def _scaled(stats: normalise.Running | None, x: Array) -> Array:
+    return x if stats is None else jnp.clip(normalise.normalise(stats, x, normalise.INPUTS), -10.0, 10.0)
+
+
+def _scaled_observation(stats: normalise.Running | tuple[normalise.Running, ...] | None, obs: Array) -> Array:
+    if stats is None or isinstance(stats, normalise.Running):
+        return _scaled(stats, obs)
+    found = []
+    for part, x in zip(stats, _parts_of(stats, obs), strict=True):
+        scaled = _scaled(part, x)
+        scaled = jnp.where(_present(x), scaled, 0.0) if part.mean.ndim == 3 else scaled
+        found.append(scaled.reshape(*obs.shape[:-1], -1))
+    return jnp.concatenate(found, axis=-1)
+
+
+def _parts_of(stats: tuple[normalise.Running, ...], obs: Num[Array, "*b O"]) -> list[Array]:
+    """The observation's parts in the shapes of their statistics, [*b, K, F] or [*b, size]."""
+    shapes = [part.mean.shape[1:] for part in stats]
+    return Layout(tuple(InputPart(shape) for shape in shapes)).split(obs)
+
+
+def _present(x: Float[Array, "*b K F"]) -> Array:
+    """Which entities are there [*b, K, 1]."""
+    return (x != 0).any(-1, keepdims=True)
+
+
+def _kinds(spec: EnvSpec) -> list[int]:
+    """The kind of each agent, by its first agent."""
+    parts = spec.parts or (None,) * spec.num_agents
+    kinds = list(zip(spec.roles, spec.obs_dims, parts, strict=True))
+    return [kinds.index(kind) for kind in kinds]
 
 
 def init_inputs(spec: EnvSpec, normalise_inputs: bool) -> Inputs:
     """Empty statistics, or None in both fields; rows of bytes have none, since networks scale them."""
     if not normalise_inputs:
         return Inputs()
-    return Inputs(None if spec.packed else normalise.init((spec.obs_dim,)), normalise.init((spec.state_dim,)))
+    agents, parts = spec.num_agents if len(set(_kinds(spec))) > 1 else 1, observation_layout(spec).parts
+    if spec.packed:
+        obs = None
+    elif any(len(part.shape) == 2 for part in parts):
+        obs = tuple(normalise.init((agents, *(p.shape if len(p.shape) == 2 else (p.size,)))) for p in parts)
+    else:
+        obs = normalise.init((agents, spec.obs_dim) if agents > 1 else (spec.obs_dim,))
+    return Inputs(obs, normalise.init((spec.state_dim,)))
 
 
 def update_inputs(spec: EnvSpec, inputs: Inputs, step: Step, freeze: tuple[str, ...] = ()) -> Inputs:
-    """The statistics with a batch of steps [T E ...] added, but for dead agents' observations and padding.
+    """The statistics with a batch of steps [T E ...] added, but for dead agents' observations, padding and absent
+    entities.
 
     They stay as they are if ``freeze`` names them (``inputs``).
     """
     if "inputs" in freeze:
         return inputs
-    real = jnp.arange(spec.obs_dim) < jnp.array(spec.obs_dims)[:, None]
+    obs, alive, kinds = inputs.obs, step.alive[..., None], _kinds(spec)
+    if isinstance(obs, normalise.Running):
+        real = jnp.arange(spec.obs_dim) < jnp.array(spec.obs_dims)[:, None]
+        obs = _counted(kinds, obs, step.obs, alive & real)
+    elif obs is not None:
+        parts = zip(obs, _parts_of(obs, step.obs), strict=True)
+        obs = tuple(
+            (_entities_counted if x.ndim > alive.ndim else _counted)(kinds, part, x, alive) for part, x in parts
+        )
+    state = None if inputs.state is None else normalise.update(inputs.state, step.state, beta=None)
+    return Inputs(obs, state)
 
-    def count(stats: normalise.Running | None, x: Array, weight: Array | None) -> normalise.Running | None:
-        return None if stats is None else normalise.update(stats, x, weight, beta=None)
 
-    return Inputs(count(inputs.obs, step.obs, step.alive[..., None] & real), count(inputs.state, step.state, None))
+def _counted(kinds: list[int], stats: normalise.Running, x: Num[Array, "*b N F"], weight: Array) -> normalise.Running:
+    """Statistics [F], or [A, F] with those of each agent's kind."""
+    if stats.mean.ndim == 1:
+        return normalise.update(stats, x, weight, beta=None)
+    of_kind = {}
+    for kind in set(kinds):
+        who = np.flatnonzero(np.array(kinds) == kind)
+        before = jax.tree.map(lambda leaf, kind=kind: leaf[kind], stats)
+        of_kind[kind] = normalise.update(before, x[..., who, :], weight[..., who, :], beta=None)
+    rows = [of_kind[kind] for kind in kinds[: len(stats.mean)]]
+    return jax.tree.map(lambda *row: jnp.stack(row), *rows)
+
+
+def _entities_counted(
+    kinds: list[int], stats: normalise.Running, x: Float[Array, "*b N K F"], alive: Array
+) -> normalise.Running:
+    """Statistics [A, K, F], the same for all K entities."""
+    seen = alive[..., None] & _present(x)
+    rows = (jnp.swapaxes(y, -3, -2) for y in (x, seen))  # entities before agents
+    counted = _counted(kinds, jax.tree.map(lambda leaf: leaf[:, 0], stats), *rows)
+    return jax.tree.map(lambda new, old: jnp.broadcast_to(new[:, None], old.shape), counted, stats)

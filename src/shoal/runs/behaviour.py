@@ -77,17 +77,22 @@ as lbforaging does, where it had Jumanji's starts. Version 2 of rware has the ru
 it had Jumanji's."""
 
 OPTIONS: dict[str, int] = {
-    "normalise_inputs": 2,
+    "normalise_inputs": 3,
     "opponents": 2,
     "reward_norm": 2,
 }
 """By the name of a flag of the settings or of a ``Config`` whose own code has changed: counted only in runs in which
-the flag is on. A flag that is not listed has version 1. Version 2 of ``normalise_inputs`` has a smaller floor of the
-variance; version 2 of ``opponents`` plays policy e mod K in environment e, where each had a block. Version 2 of
-``reward_norm``, an option of algorithms with a replay buffer alone, counts the rewards of rollouts that only fill the
-buffer; recorded are runs of QMIX, VDN, QPLEX, QTRAN and IQL on ``mpe/`` tasks, whose presets set it, and where it
-concerns the first gradient steps. Its floor fell too, but the variance of rewards in all recorded tasks lies above
-both. ``normalise_rewards`` counts these rollouts as well, and has no records of such algorithms."""
+the flag is on. A flag that is not listed has version 1.
+
+Version 2 of ``normalise_inputs`` has a smaller floor of the variance. Version 3 has statistics of each kind of agents
+and of each set of entities, and in algorithms with a replay buffer counts the rollouts that only fill it.
+
+Version 2 of ``opponents`` plays policy e mod K in environment e, where each had a block.
+
+Version 2 of ``reward_norm``, which algorithms with a replay buffer alone have, counts the rewards of rollouts that only
+fill it. Records that it concerns are of the Q family on ``mpe/`` tasks, whose presets set it. Its floor fell too, but
+the variance of rewards in all recorded tasks lies above both. ``normalise_rewards`` counts these rollouts as well, but
+is set in records of other algorithms alone."""
 _OFF = (None, False, "none")
 
 

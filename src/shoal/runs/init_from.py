@@ -97,7 +97,7 @@ def match_arrays(there: Mapping[str, Shape], learner: Learner) -> Transfer:
         plain
         for plain, scale in scales.items()
         if all(
-            _fits(here[f"{scale}/{field}"], shapes.get(f"{plain}/{field}"), copied=plain.endswith("/value"))
+            _fits(here[f"{scale}/{field}"], shapes.get(f"{plain}/{field}"), plain.endswith("/value"), _of_inputs(plain))
             for field in Running._fields
         )
     }
@@ -147,6 +147,7 @@ def with_arrays_of(learner: Learner, transfer: Transfer, values: Mapping[str, np
             return None
         given = values[transfer.taken[name]]
         chosen = given[np.arange(leaf.shape[0]) % given.shape[0]]
+        chosen = chosen[..., None, :] if chosen.ndim < leaf.ndim else chosen  # of all agents, for each of them
         return np.broadcast_to(chosen, leaf.shape).astype(leaf.dtype)
 
     def put(path: tuple, leaf: jax.Array) -> jax.Array:
@@ -184,10 +185,15 @@ def _is_net(name: str) -> bool:
     return models or part == "critic" or (part == "policy" and rest[-1] not in EXPLORATION)
 
 
-def _fits(here: Shape, there: Shape | None, copied: bool = True) -> bool:
-    """Whether the shapes are equal, or there was one policy; ``copied`` for arrays with an axis of policies."""
-    if there is None or here == there:
-        return here == there
+def _of_inputs(scale: str) -> bool:
+    return scale.endswith("inputs/obs")
+
+
+def _fits(here: Shape, there: Shape | None, copied: bool = True, spread: bool = False) -> bool:
+    """Whether the shapes are equal, or there was one policy; ``copied`` for arrays with an axis of policies, ``spread``
+    for statistics of all agents that may become those of each."""
+    if there is None or here == there or (spread and here[1:] == there):
+        return there is not None
     return copied and len(here) == len(there) > 0 and there[0] == 1 and here[1:] == there[1:]
 
 

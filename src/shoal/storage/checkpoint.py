@@ -93,12 +93,15 @@ def _place(array: np.ndarray | None, leaf: Leaf, template: Any) -> Any:
     if isinstance(template, (bool, int, float)):
         return array.item()
     # Without 64-bit mode JAX would narrow a 64-bit array, so it stays a NumPy array.
+    if leaf.shape != (wanted := list(np.shape(template))):  # see `_for_each_agent`
+        array = np.broadcast_to(array[..., None, :], wanted).copy()
     narrowed = jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype
     return array if narrowed or isinstance(template, (np.ndarray, np.generic)) else jax.numpy.array(array)
 
 
 def check_leaves(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
-    """Check that a checkpoint has the wanted leaves, which may have been renamed since; see :func:`_became`.
+    """Check that a checkpoint has the wanted leaves, which may have been renamed since; see :func:`_became`. Statistics
+    of the observations of all agents stand for those of each agent.
 
     Raises:
         CheckpointError: it does not; the message names the first leaf that differs.
@@ -106,10 +109,13 @@ def check_leaves(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
     for there, here in zip_longest(stored, wanted):
         if there == here:
             continue
-        if there and here and there[1:] == here[1:] and _became(there.name, here.name):
+        same = there and here and (there[1:] == here[1:] or _for_each_agent(there, here))
+        if same and _became(there.name, here.name):
             continue
         if here is None or (there is not None and there.name not in {leaf.name for leaf in wanted}):
             what = f"it contains {there.name!r} ({there}), which this run does not have"
+            if "/inputs/obs/" in f"/{there.name}":
+                what += " (normalise_inputs now counts the entities of a set together: train again)"
         elif there is None or there.name != here.name:
             what = f"it lacks {here.name!r} ({here})"
         else:
@@ -120,6 +126,12 @@ def check_leaves(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
                 "again, or continue the run with the version of the environment that it was made with."
             )
         raise CheckpointError(f"The checkpoint of step {step} does not match this run: {what}.")
+
+
+def _for_each_agent(there: Leaf, here: Leaf) -> bool:
+    """Whether a leaf has statistics of the observations of all agents, where those of each agent are wanted now."""
+    inside = f"/{here.name}".rpartition("/")[0].endswith("/inputs/obs")
+    return inside and there.dtype == here.dtype and there.shape == here.shape[:-2] + here.shape[-1:]
 
 
 ENVIRONMENT = "rollout/env/"
