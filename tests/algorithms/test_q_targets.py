@@ -10,6 +10,7 @@ import pytest
 
 from shoal.algorithms import iql, qmix, vdn
 from shoal.errors import InputError
+from shoal.models.utilities import make_utilities
 from shoal.networks.body import Body
 from shoal.types import Box, Scale, Trajectory
 from support.naive import alone
@@ -88,7 +89,7 @@ CASES = {
     "one step": FEED,
     "three steps": replace(FEED, n_step=3, sequence_length=T),
     "lambda": replace(FEED, lam=0.6, sequence_length=T, sharing="independent"),
-    "gru, two steps": replace(GRU, n_step=2, burn_in=2),
+    "gru, two steps": replace(GRU, n_step=2, burn_in=2, max_grad_norm=None),
     "gru, lambda": replace(GRU, lam=0.8, sharing="role"),
     "gru, stored state": replace(GRU, stored_state=True, burn_in=2),
     "alone": ALONE,
@@ -114,6 +115,34 @@ def test_targets_are_those_of_a_loop(name: str) -> None:
     np.testing.assert_allclose(metrics["q"], value[weight].mean(), rtol=2e-4)
     np.testing.assert_allclose(metrics["td_error"], np.abs(error).mean(), rtol=2e-4)
     np.testing.assert_allclose(metrics["td_loss"], (error**2).mean() / 2, rtol=2e-4)
+
+
+def test_no_gradient_flows_through_the_burn_in() -> None:
+    config = replace(GRU, n_step=2, burn_in=2, max_grad_norm=None)
+    prog = program(SPEC, config)
+    traj = data(prog)
+    target, _, weight = naive(config, prog, traj, shared=True)
+    q = make_utilities(SPEC, config.network, (0,) * SPEC.num_agents, config.agent_id)[1]
+
+    def loss(theta: Any, cut: bool) -> jax.Array:
+        state, total = jax.tree.map(jnp.zeros_like, traj.carry), jnp.zeros(())
+        for t in range(T):
+            state, values = q(theta, state, jax.tree.map(lambda x, t=t: x[t : t + 1], traj.step))
+            state = jax.tree.map(lambda h: h[0], state)
+            if cut and t < config.burn_in:
+                state = jax.lax.stop_gradient(state)
+            chosen = jnp.take_along_axis(values[0], traj.action[t][..., None], -1)[..., 0]
+            error = target[t] - jnp.where(traj.step.alive[t], chosen, 0).sum(-1)
+            total += jnp.where(weight[t], error**2, 0).sum() / 2
+        return total / weight.sum()
+
+    def norm(cut: bool) -> float:
+        gradient = compiled(jax.grad(loss), static_argnums=1)(prog.learner.policy.actor, cut)
+        return float(jnp.sqrt(sum((x**2).sum() for x in jax.tree.leaves(gradient))))
+
+    _, metrics = prog.update(prog.learner, traj, KEY)
+    np.testing.assert_allclose(metrics["grad_norm"], norm(cut=True), rtol=1e-4)
+    assert norm(cut=False) > 1.01 * norm(cut=True) or norm(cut=False) < 0.99 * norm(cut=True)
 
 
 def test_the_stored_state_is_that_in_which_the_policy_acted() -> None:
@@ -189,6 +218,7 @@ def test_soft_targets_move_a_fraction_of_the_way() -> None:
         ({"lam": 0.5, "n_step": 2}, "two kinds of target"),
         ({"n_step": 0}, "n_step must be at least 1"),
         ({"epsilon_final": 1.5}, "epsilon_final must be at least 0 and at most 1"),
+        ({"n_step": 26}, "n_step 26 is longer than sequences of 25 steps"),
         ({"burn_in": 25}, "burn_in 25 leaves nothing of sequences of 25 steps"),
         ({"network": GRU.network, "sequence_start": "episode", "burn_in": 3}, "leave out burn_in and stored_state"),
         ({"network": GRU.network, "sequence_start": "episode", "stored_state": True}, "leave out burn_in and stored"),

@@ -124,6 +124,14 @@ def step(
             if "recurrent_state0" in traj.extras:
                 start = jax.tree.map(lambda _: traj.extras["recurrent_state0"][0, :, i], start)
             carry, x = actor_net.apply(params, start, looks(now, i), now.first)
+            if c.burn_in and not ahead:
+                outputs, state = [], start
+                for t in range(L):
+                    state = jax.lax.stop_gradient(state) if t <= c.burn_in else state
+                    after, y = actor_net.apply(params, state, looks(now, i)[t : t + 1], now.first[t : t + 1])
+                    state = jax.tree.map(lambda h: h[0], after)
+                    outputs.append(y[0])
+                x = jnp.stack(outputs)
             if ahead:
                 x, no = looks(then, i), jnp.zeros((1, B), bool)
                 states = [jax.tree.map(lambda h, t=t: h[t], carry) for t in range(L)]

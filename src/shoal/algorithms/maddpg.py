@@ -29,6 +29,7 @@ from shoal.learning.config import ExplorationConfig
 from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, optimiser
 from shoal.learning.replay import (
     ReplayConfig,
+    after_burn_in,
     as_trajectory,
     check_replay,
     count_rollout,
@@ -209,7 +210,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
 
     def actor_loss(params: PyTree, critic: PyTree, part: JointBatch) -> tuple[Array, Metrics]:
         legal = part.step.legal
-        x = actors.output(params, part.carry, part.step, part.extras)[1]
+        x = after_burn_in(actors.output, c.burn_in, params, part.carry, part.step, part.extras)[1]
         joint = jnp.where(own_row, action_of(x, part.step, part.noise)[..., None, :, :], part.joint)
         q = critics.values(critic, part.step, joint)[..., 0]
         size = jnp.where(legal, jnp.square(x), 0.0).sum(-1) / jnp.maximum(legal.sum(-1), 1)

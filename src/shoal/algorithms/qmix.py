@@ -39,6 +39,7 @@ from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser
 from shoal.learning.replay import (
     QConfig,
     TargetStatistics,
+    after_burn_in,
     as_trajectory,
     check_q,
     count_rollout,
@@ -211,7 +212,7 @@ def make_q_learning(
         """(y − Q_tot)² over a part of the batch (eq. 6); θ's pass over the sequences serves the next action as well."""
         out, target = part.outcome, statistics.target
         traj = Trajectory(part.step, part.action, {}, out, part.carry)
-        passed = q(params.actor, part.carry, part.step)
+        passed = after_burn_in(q, c.burn_in, params.actor, part.carry, part.step)
 
         # THE NEXT JOINT ACTION, SELECTED BY θ AND EVALUATED BY θ^-
         after = next_utilities(q, target.actor, traj)

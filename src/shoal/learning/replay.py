@@ -21,6 +21,7 @@ from shoal.errors import InputError
 from shoal.learning.config import AgentConfig, check_discrete, check_options
 from shoal.networks.body import Body
 from shoal.networks.inputs import update_inputs
+from shoal.networks.net import last_carry
 from shoal.types import EnvSpec, Learner, PyTree, Replay, Step, Trajectory
 
 
@@ -35,10 +36,10 @@ class ReplayConfig(AgentConfig):
     sequence_length: Count = 25
     """L: steps per sequence, for recurrent nets and for targets over several steps; otherwise transitions are drawn."""
     burn_in: Annotated[int, Bounds(least=0, most=1_000_000)] = 0
-    """Steps at the start of a sequence that only update the state of a recurrent net (Kapturowski et al. 2019). Needed
-    if sequences start within episodes; they do not if rollouts and sequences are as long as episodes. Only complete
-    sequences are drawn, so up to sequence_length − burn_in of an environment's newest steps wait for a later
-    rollout."""
+    """Steps at the start of a sequence that only update the state of a recurrent net; no gradient flows through them
+    (Kapturowski et al. 2019). Needed if sequences start within episodes; they do not if rollouts and sequences are as
+    long as episodes. Only complete sequences are drawn, so up to sequence_length − burn_in of an environment's newest
+    steps wait for a later rollout."""
     sequence_start: Literal["anywhere", "episode"] = "anywhere"
     """Where the sequences of recurrent nets start: ``anywhere``, at multiples of sequence_length − burn_in of an
     environment's stored steps, or ``episode``, at the first step of an episode, whose recurrent state is known to be
@@ -72,7 +73,7 @@ class QConfig(ReplayConfig):
     double_q: bool = True
     """Double Q-learning (van Hasselt et al. 2016): θ selects the next action and θ^- evaluates it."""
     n_step: Count = 1
-    """Number of rewards in a target before it bootstraps."""
+    """Number of rewards in a target before it bootstraps; at the end of a sequence, those that are left."""
     lam: Fraction = 0.0
     """λ of Peng's Q(λ) targets; 0 for ``n_step`` targets."""
     epsilon: Fraction = 1.0
@@ -123,6 +124,8 @@ def check_q(spec: EnvSpec, config: QConfig) -> None:
     check_replay(config)
     if config.n_step > 1 and not off(config.lam):
         raise InputError("lam and n_step are two kinds of target: set only one of them.")
+    if config.n_step > config.sequence_length:
+        raise InputError(f"n_step {config.n_step} is longer than sequences of {config.sequence_length} steps.")
 
 
 class TargetStatistics(NamedTuple):
@@ -274,6 +277,29 @@ def warmed_up(config: ReplayConfig, shape: tuple[int, ...]) -> Bool[Array, "L B"
     length = shape[0]
     start = config.burn_in if length > 1 else 0
     return jnp.broadcast_to((jnp.arange(length) >= start)[:, None], shape)
+
+
+def after_burn_in(
+    apply: Callable[..., tuple[PyTree, Array]], burn_in: int, params: PyTree, carry: PyTree, *rows: PyTree
+) -> tuple[PyTree, Array]:
+    """``apply(params, carry, *rows)`` over a sequence, without gradients through its first ``burn_in`` steps.
+
+    Args:
+        apply: (parameters, recurrent state before, rows) -> (state after each step, output), both [L, B, ...].
+        burn_in: steps that only update the state, fewer than L.
+        params: parameters.
+        carry: the recurrent state before the first step.
+        rows: trees of arrays [L, B, ...].
+
+    Source: Kapturowski et al. 2019, section 3: the burn-in produces a start state, and the network is only updated on
+    the rest of the sequence.
+    """
+    if not burn_in:
+        return apply(params, carry, *rows)
+    first, rest = (jax.tree.map(lambda x, cut=cut: x[cut], rows) for cut in (slice(burn_in), slice(burn_in, None)))
+    before = jax.lax.stop_gradient(apply(params, carry, *first))
+    after = apply(params, last_carry(before[0]), *rest)
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), before, after)
 
 
 # Targets over several steps of single transitions: windows of n timesteps, of which the first is trained on.

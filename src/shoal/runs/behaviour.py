@@ -77,12 +77,15 @@ as lbforaging does, where it had Jumanji's starts. Version 2 of rware has the ru
 it had Jumanji's."""
 
 OPTIONS: dict[str, int] = {
+    "burn_in": 2,
     "normalise_inputs": 3,
     "opponents": 2,
     "reward_norm": 2,
 }
 """By the name of a flag of the settings or of a ``Config`` whose own code has changed: counted only in runs in which
 the flag is on. A flag that is not listed has version 1.
+
+Version 2 of ``burn_in`` sends no gradient through the burn-in.
 
 Version 2 of ``normalise_inputs`` has a smaller floor of the variance. Version 3 has statistics of each kind of agents
 and of each set of entities, and in algorithms with a replay buffer counts the rollouts that only fill it.
