@@ -320,6 +320,14 @@ def test_a_deleted_working_directory_is_one_sentence(
     assert shoal("list", "algorithms") == (2, "", said)
 
 
+def test_cross_play_asks_before_it_plays_whether_it_can_write(
+    shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write everywhere
+    code, _, err = shoal("crossplay", "nothing", "--output", tmp_path / "matrix.json")
+    assert code == 2 and "is not a .json file in a folder that exists and can be written." in err
+
+
 def test_a_file_in_place_of_a_folder_is_one_sentence(shoal: Callable, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, _, err = shoal(*SPREAD, *TINY, "--folder", tmp_path / "file")

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from shoal.cli.flags import REQUIRED, Flag, read_early, read_words
+from shoal.cli.flags import REQUIRED, Flag, number_text, read_early, read_words
 from shoal.errors import InputError
 from shoal.options.convert import Anything, Words, convert_value, from_toml
 
@@ -154,6 +154,12 @@ def test_flags_that_are_read_early_have_the_values_that_they_have_later() -> Non
     for words in ("--trust --no-trust", "--trust --trust", "--trust=maybe", "--resume", "--resume a --resume b"):
         with pytest.raises(InputError):
             read(words)
+
+
+def test_numbers_are_printed_exactly() -> None:
+    numbers = {1234567.0: "1234567", 1e7: "1e7", 2.5e-5: "2.5e-5", 1234567e-12: "1.234567e-6", 3.0: "3", 0.3: "0.3"}
+    assert {number: number_text(number) for number in numbers} == numbers
+    assert number_text(24691356.0) == "24691356" and number_text(float("inf")) == "inf"
 
 
 def test_values_of_files_are_read_by_the_same_function() -> None:

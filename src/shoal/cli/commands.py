@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import importlib.util
 import itertools
+import os
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -109,8 +110,10 @@ class Crossplay:
         """Print a table for each side."""
         if not self.runs:
             raise InputError("shoal crossplay needs at least one run's folder.")
-        if self.output is not None and (self.output.suffix != ".json" or not self.output.parent.is_dir()):
-            raise InputError(f"{self.output} is not a .json file in a folder that exists.")
+        if self.output is not None:
+            into = self.output.parent
+            if self.output.suffix != ".json" or not into.is_dir() or not os.access(into, os.W_OK):
+                raise InputError(f"{self.output} is not a .json file in a folder that exists and can be written.")
         result = shoal.crossplay(
             self.runs,
             side=self.side,

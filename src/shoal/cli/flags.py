@@ -209,8 +209,10 @@ def plain(text: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number as text with a short exponent: 1e7 rather than 1e+07."""
-    return re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", f"{value:g}")
+    """A number as text, exactly, with a short exponent: 1e7 rather than 1e+07."""
+    text = f"{value:g}"
+    text = text if float(text) == value else str(value).removesuffix(".0")
+    return re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", text)
 
 
 # Words of a command line as values of flags, and error messages of one sentence each.

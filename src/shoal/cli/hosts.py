@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from shoal.bounds import Bounds, check_value
-from shoal.cli.flags import Flag
+from shoal.cli.flags import Flag, number_text
 from shoal.errors import InputError, shortened
 from shoal.security import isolation
 from shoal.system import notices
@@ -91,9 +91,8 @@ inside: Place | None = None
 def words_of(own: dict[str, Any]) -> str:
     """The flags of ``--hosts`` that a command that continues the run needs, with a leading space; empty for none."""
     given = [flag for flag in FLAGS if own[flag.name] not in (None, flag.default)]
-    return "".join(
-        f" {flag.spelt} {own[flag.name]:g}" if flag is TIMEOUT else f" {flag.spelt} {own[flag.name]}" for flag in given
-    )
+    texts = {flag: number_text(own[flag.name]) if flag is TIMEOUT else own[flag.name] for flag in given}
+    return "".join(f" {flag.spelt} {text}" for flag, text in texts.items())
 
 
 def check(own: dict[str, Any]) -> None:
