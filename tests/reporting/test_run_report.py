@@ -21,6 +21,7 @@ from shoal.reporting import command, facts, page, references
 from shoal.reporting.replays import replays
 from shoal.runs.open import open_run
 from shoal.storage.log import Log
+from shoal.storage.zoo import write_card
 from shoal.system import shipped
 from shoal.training.settings import Settings
 from support.parsed_html import EVIL, Parsed, check_harmless
@@ -227,6 +228,7 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(command, "played", lambda runs, **_: labels.extend(label for label, _ in runs))
     found = report(one, against=other)
     assert labels == ["mappo", "qmix"] and "compared with qmix" in found.text
+    assert "shoal report one --against other" in found.texts and "shoal report other" in found.texts
     ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Mean [")]
     assert "[range over 3 seeds or 95% interval over 5 seeds]; 8 greedy" in caption
     assert rows[0] == ["metric", "mappo, last policies", "qmix, last policies"]
@@ -326,6 +328,30 @@ def test_a_command_that_cannot_be_written_is_a_call(tmp_path: Path) -> None:
     eval(text, {"shoal": fake})
     ((words, options),) = calls
     assert words == ("mappo", "some:thing; rm -rf") and options["env"] == {"text": "$HOME"} and options["hidden"] == ()
+
+
+def test_the_page_has_no_folders_of_absolute_paths(tmp_path: Path) -> None:
+    flags = {"init_from": f"{tmp_path}/before", "opponents": f"{tmp_path}/a foe"}
+    env = {"level": f"{tmp_path}/maps/one.txt"}
+    folder = run(tmp_path / "one", SCORES, environment="absent:Meeting", env=env, **flags)
+    text = report(folder).text
+    assert str(tmp_path) not in text and tmp_path.name not in text
+    assert "--env.level one.txt" in text and "--init-from before --opponents 'a foe'" in text
+    assert "The episodes cannot be played: " in text
+    edit(folder / "run.json", lambda x: x["config"]["config"].pop("gamma"))
+    found = report(folder)
+    assert str(tmp_path) not in found.text and ["--env.level", "one.txt"] in found.tables["All flags of the run"]
+    assert facts.sentence_without_folders("in 'x/y' or at /home/me/x") == "in 'x/y' or at x"
+    assert facts.sentence_without_folders("no 'run.json' in '/home/a b/c', 1/2") == "no 'run.json' in 'c', 1/2"
+
+
+def test_policies_without_their_training_are_not_resumed(tmp_path: Path) -> None:
+    folder = run(tmp_path / "one", SCORES, environment="mpe/simple_spread", env={"num_agents": 3})
+    assert "shoal train --resume one" in report(folder, replays=False).texts
+    write_card(folder, "shoal train", "MIT")
+    texts = report(folder, replays=False, out=tmp_path / "page.html").texts
+    assert "shoal train mappo mpe/simple_spread --env.num-agents 3 --init-from one" in texts
+    assert not any("--resume" in text for text in texts)
 
 
 def test_a_failing_report_does_not_fail_the_command(

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.errors import GameError, InputError
 from shoal.plots.texts import estimate_text
 from shoal.reporting import page
-from shoal.reporting.facts import Facts, facts_of
+from shoal.reporting.facts import Facts, facts_of, sentence_without_folders
 from shoal.reporting.page import Html, Page, html_table, joined_html, tag
 from shoal.reporting.replays import Recorded
 from shoal.reporting.replays import replays as played
@@ -207,7 +207,7 @@ def _write(
             if document is not None and page.replays_size(document) > room:
                 document, notes = None, [*notes, "The page has no replays, since they would exceed its size limit."]
         except (InputError, GameError) as error:
-            notes.append(f"The episodes cannot be played: {error}")
+            notes.append(sentence_without_folders(f"The episodes cannot be played: {error}"))
     if document is None and not notes:
         notes.append(_NOTHING)
     write_bytes(path, page.page_bytes(made(notes), document))

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from shoal import algorithms
@@ -26,7 +26,7 @@ from shoal.runs.open import open_run
 from shoal.runs.run import Run
 from shoal.statistics.intervals import Estimate
 from shoal.storage import folders, log, manifest
-from shoal.storage.zoo import is_policy_folder
+from shoal.storage.zoo import is_policy_folder, name_of
 from shoal.training import ending
 from shoal.training.settings import Settings
 from shoal.trust import permission
@@ -136,7 +136,7 @@ def facts_of(
         try:
             run = open_run(folder, environment, trust=trust)
         except InputError as error:
-            notes.append(f"The run cannot be opened: {error}")
+            notes.append(sentence_without_folders(f"The run cannot be opened: {error}"))
             entries = found["config"]
     rows = log.read_log(folder, notes.append)
     if not rows:
@@ -196,8 +196,27 @@ _LOCAL = ("devices", "workers", "num_workers", "worker_timeout", "address")
 """Settings that depend on the machine of the run."""
 
 
+def without_folders(value: Any) -> Any:
+    """A value, in which a text that is an absolute path is only its last part: the folders may name a user."""
+    if isinstance(value, Mapping):
+        return {name: without_folders(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(without_folders, value))
+    local = isinstance(value, str) and (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute())
+    return PureWindowsPath(value).name or value if local else value
+
+
+_FOLDERS = re.compile(r"""(?<=')/[^'\n]*/(?=[^'/\n]+')|(?<![\w./:'~-])/(?:[^\s/'"]+/)+(?=[^\s/'"])""")
+
+
+def sentence_without_folders(text: str) -> str:
+    """A message with only the last parts of absolute paths."""
+    return _FOLDERS.sub("", text)
+
+
 def flag_text(value: Any) -> str:
-    """The value of a flag, for example ``64 64``."""
+    """The value of a flag, for example ``64 64``; see :func:`without_folders`."""
+    value = without_folders(value)
     if value is None or isinstance(value, bool):
         return str(value)
     if isinstance(value, float):
@@ -252,10 +271,11 @@ def every_row(facts: Facts) -> list[dict[str, str]]:
 
 
 def train_command(run: Run) -> str:
-    """The shell command that trains this run again, or the call in Python if a command cannot express it."""
+    """The shell command that trains this run again, or the call in Python if a command cannot express it; see
+    :func:`without_folders`."""
     standard = standard_flags(run)
     changed = {
-        name: value
+        name: without_folders(value)
         for name, value in all_flags(run).items()
         if name not in _LOCAL and (name not in standard or value != standard[name])
     }
@@ -263,7 +283,7 @@ def train_command(run: Run) -> str:
     if start is not None and None not in flags:
         return shlex.join([*start, *(word for words in flags for word in words or ())])
     keywords = "".join(f", {name}={value!r}" for name, value in changed.items())
-    env = f", env={run.env_options!r}" if run.env_options else ""
+    env = f", env={without_folders(run.env_options)!r}" if run.env_options else ""
     environment = repr(run.environment) if run.by_name else "environment"
     return f"shoal.train({run.algorithm!r}, {environment}{env}{keywords})"
 
@@ -276,10 +296,11 @@ def _first_words(run: Run) -> list[str] | None:
         return None
     if not run.env_options:
         return names
+    given = without_folders(run.env_options)
     if permission.beyond(run.environment, run.env_options):
-        options = [_plain_words(name, value) for name, value in run.env_options.items()]
+        options = [_plain_words(name, value) for name, value in given.items()]
         return None if None in options else [*names, *(word for words in options for word in words or ())]
-    command, _ = commands_with(run.environment, run.env_options)
+    command, _ = commands_with(run.environment, given)
     found = shlex.split(command) if command.startswith("shoal train mappo ") else None
     return None if found is None else [*names[:3], *found[3:]]
 
@@ -317,19 +338,24 @@ def _short_number(value: float) -> str:
     return re.sub(r"e([+-])0*", lambda sign: "e-" if sign[1] == "-" else "e", text)
 
 
-def other_commands(facts: Facts) -> Mapping[str, str]:
-    """Commands on the run's folder, by their purpose."""
+def other_commands(facts: Facts, against: Facts | None = None) -> Mapping[str, str]:
+    """Commands on the run's folder, by their purpose; ``against`` is the run with which the page compares it."""
     folder = path_words(shown_folder(facts))
+    onward = {"Continue it": f"shoal train --resume {folder}"}
+    if is_policy_folder(facts.folder):  # its training cannot be resumed
+        start = None if facts.run is None else _first_words(facts.run)
+        onward = {} if start is None else {"Train on from it": f"{shlex.join(start)} --init-from {folder}"}
+    other = "" if against is None else f" --against {path_words(shown_folder(against))}"
     best = {"Evaluate the best policies": f"shoal evaluate {folder} --episodes 1000 --best"} if facts.best else {}
     return {
-        "Continue it": f"shoal train --resume {folder}",
+        **onward,
         "Evaluate the last policies": f"shoal evaluate {folder} --episodes 1000",
         **best,
         "Write a video": f"shoal replay {folder} --episodes 4",
-        "Write this page": f"shoal report {folder}",
+        "Write this page": f"shoal report {folder}{other}",
     }
 
 
 def shown_folder(facts: Facts) -> str:
-    """The folder as the user gave it, or its last part if the path is absolute."""
-    return facts.name if facts.folder.is_absolute() else str(facts.folder)
+    """The folder as the user gave it, or its name if the path is absolute."""
+    return name_of(facts.folder) if facts.folder.is_absolute() else str(facts.folder)

@@ -335,9 +335,9 @@ def _curves(runs: Labelled, charts: list[dict[str, Any]]) -> Html:
 
 def _again(runs: Labelled) -> Html:
     parts = []
-    for label, facts in runs:
+    for i, (label, facts) in enumerate(runs):
         lines = {} if facts.run is None else {"Train it again": train_command(facts.run)}
-        lines |= other_commands(facts)
+        lines |= other_commands(facts, runs[1][1] if i == 0 and len(runs) > 1 else None)
         parts.append(tag("h3", label) if len(runs) > 1 else None)
         parts.append(commands(lines))
     said = "The same commit, versions and type of device give the same numbers."
