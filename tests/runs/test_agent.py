@@ -1,5 +1,6 @@
 """An agent that is trained in parts is the run that is trained at once."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ import pytest
 import counters
 import shoal as library
 import toys
-from shoal.errors import InputError
+from shoal.errors import InputError, WriteError
 from shoal.runs.agent import Agent
 from shoal.runs.api import trainer_of
 from shoal.storage.folders import acts_greedily
@@ -255,7 +257,10 @@ def test_a_host_environment_keeps_its_workers(tmp_path: Path) -> None:
 def test_by_default_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     agent = library.agent("mappo", toys.busy, **FLAGS)
-    assert agent.folder.is_relative_to(tmp_path) and not agent.folder.exists()
+    assert agent.folder.is_relative_to(tmp_path) and not list(tmp_path.iterdir())
+    monkeypatch.setattr(Continued, "run", lambda _: True)
+    agent.train(24)
+    assert agent.folder.is_dir() and agent.folder.parent.stat().st_mode & 0o77 == 0
 
 
 def test_wrong_observations_are_refused_before_anything_compiles(
@@ -286,6 +291,60 @@ def test_invalid_input_is_refused(tmp_path: Path, trained: Agent) -> None:
     for given, message in refused:
         with pytest.raises(InputError, match=message):
             library.agent(**given)
-    for steps in (0, -5, float("nan")):
+    for steps in (0, -5, float("nan"), float("inf")):
         with pytest.raises(InputError, match="steps must be at least 1"):
             trained.train(steps)
+
+
+def test_a_callback_s_stop_ends_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without training: to call train again is to go on."""
+    before: list[str] = []
+
+    def run(trainer: Continued) -> bool:
+        before.append(trainer.at.stopped)
+        trainer.at = trainer.at._replace(update=trainer.update + 1, stopped="enough")
+        return True
+
+    monkeypatch.setattr(Continued, "run", run)
+    library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS).train(48).train(24)
+    assert before == ["", ""]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Agent:
+    """An agent with policies, which has not been trained."""
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS)
+    agent._parts.begin()
+    return agent
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_copy_is_whole_or_not_there(
+    there: bool, saved: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, copies = tmp_path / "copy", shutil.copy2
+    if there:
+        copy.mkdir()
+        (copy / "mine").touch()
+
+    def full(source: Any, target: Any, **_: Any) -> Any:
+        if "policy" in str(source):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return copies(source, target)
+
+    failing = SimpleNamespace(**vars(shutil) | {"copytree": partial(shutil.copytree, copy_function=full)})
+    monkeypatch.setattr("shoal.runs.agent.shutil", failing)
+    with pytest.raises(WriteError, match=r"copy cannot be written: .*No space left on device"):
+        saved.save(copy)
+    assert copy.exists() == there and [path.name for path in copy.glob("*")] == ["mine"] * there
+    monkeypatch.undo()
+    saved.save(copy)
+    names = {path.name for path in saved.folder.iterdir()} - {".lock"}
+    assert {path.name for path in copy.iterdir()} == names | ({"mine"} if there else set())
+
+
+def test_a_copy_in_the_run_itself_is_refused(tmp_path: Path) -> None:
+    agent = library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS)
+    for inside in ("", "copy", "checkpoints/copy", "../run/copy"):
+        with pytest.raises(InputError, match="lies in the folder of the run itself"):
+            agent.save(agent.folder / inside)

@@ -1,6 +1,10 @@
 """An agent (one or a whole team) that is trained in parts, and evaluated and asked for actions in between."""
 
+import contextlib
 import copy
+import math
+import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +31,7 @@ from shoal.storage.folders import check_free, path_of
 from shoal.storage.lock import LOCK_FILE as LOCK
 from shoal.storage.lock import Lock, hold
 from shoal.storage.zoo import check_trainable
+from shoal.system.files import remove, writing
 from shoal.training import ending
 from shoal.training.callbacks import Given, Hooks, accepted, with_callbacks
 from shoal.training.evaluation import Evaluation, Evaluator
@@ -76,12 +81,17 @@ def agent(
         return _opened(path_of(folder), environment, trust, progress)
     _check_both_named(algorithm, environment, folder)
     found = configured(algorithm, environment, env=env, flags=flags, preset=preset)
-    where = Path(tempfile.mkdtemp(prefix="shoal-")) / "run" if folder is None else path_of(folder)
+    where = _temporary_folder() if folder is None else path_of(folder)
     check_folder(where)
     check_free(where, "give only the folder to continue it")
     run = new_run(found, where)
     run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
-    return Agent(run, progress, keep_run_json)
+    return Agent(run, progress, keep_run_json, private=folder is None)
+
+
+def _temporary_folder() -> Path:
+    """The path of a new folder in the system's one for temporary files; nothing is created before there is a run."""
+    return Path(tempfile.gettempdir()) / f"shoal-{secrets.token_hex(8)}" / "run"
 
 
 def _opened(folder: Path, environment: Any, trust: bool, progress: bool) -> "Agent":
@@ -114,15 +124,16 @@ def _check_both_named(algorithm: str, environment: Any, folder: str | Path | Non
 class Agent:
     """See :func:`agent`. With ``with``, or by :meth:`close`, it stops the worker processes of a host environment."""
 
-    def __init__(self, run: Run, progress: bool, keep: Callable[[Run], None]):
+    def __init__(self, run: Run, progress: bool, keep: Callable[[Run], None], private: bool = False):
         """Create an agent; nothing is compiled or written.
 
         Args:
             run: the run that it trains.
             progress: whether progress is shown.
             keep: writes the run's ``run.json``.
+            private: no other user may read the folder in which the run's is created.
         """
-        self.run, self._parts = run, _Parts(run, progress, keep)
+        self.run, self._parts = run, _Parts(run, progress, keep, private)
         self._evaluator: Evaluator | None = None
         self._asked: bool | None = None
         self._policies: Policies | None = None
@@ -159,7 +170,7 @@ class Agent:
         Training goes on exactly where it stopped: with the same total it gives the same bits, in however many parts
         (host environments start new episodes after :meth:`close`). Only the first call compiles. Ctrl-C stops at the
         end of an update, saves it and raises; the agent can be used afterwards. ``callbacks`` are those of this part
-        (:func:`shoal.train`).
+        (:func:`shoal.train`); where one stops it, the next part goes on from there.
 
         Raises:
             InputError: ``steps`` is below 1 or an argument of the agent is invalid; or another process trains there.
@@ -265,21 +276,35 @@ class Agent:
         act there as here.
 
         Raises:
-            InputError: ``folder`` holds a run already, or a file or folder of a name that the run's has.
+            InputError: ``folder`` lies in the run's, or holds a run already, or a file or folder of a name that the
+                run's has.
+            WriteError: the disk is full, or ``folder`` cannot be written; nothing of the copy remains.
         """
         where = path_of(folder)
+        if where.resolve().is_relative_to(self.folder.resolve()):
+            raise InputError(f"{where} lies in the folder of the run itself; choose another folder.")
         check_folder(where)
         check_free(where)
         self._parts.begin()
         if held := sorted(path.name for path in self.folder.iterdir() if (where / path.name).exists()):
             raise InputError(f"{where / held[0]} exists already and would be replaced; choose another folder.")
-        with hold(self.folder):
-            shutil.copytree(
-                self.folder, where, ignore=shutil.ignore_patterns(LOCK, ".unfinished-*"), dirs_exist_ok=True
-            )
-        if self._evaluated is not None and self._evaluated[0] == self._parts.saved:
-            _, found, episodes = self._evaluated
-            write_evaluation(where, found, None, episodes, self.steps)
+        made, work, moved = not where.exists(), where / f".unfinished-{os.getpid()}", list[Path]()
+        try:
+            with writing(str(where)):
+                with hold(self.folder):
+                    ignored = shutil.ignore_patterns(LOCK, ".unfinished-*")
+                    shutil.copytree(self.folder, work, ignore=ignored)
+                if self._evaluated is not None and self._evaluated[0] == self._parts.saved:
+                    _, found, episodes = self._evaluated
+                    write_evaluation(work, found, None, episodes, self.steps)
+                for path in sorted(work.iterdir(), key=lambda path: path.name == manifest.RUN_JSON):  # last
+                    moved.append(path.rename(where / path.name))
+                work.rmdir()
+        except BaseException:
+            for path in (work, *moved, *([where] if made else [])):
+                with contextlib.suppress(OSError):
+                    remove(path)
+            raise
         if own_record(self.folder, config_of_run(self.folder)) is not None:
             saved = copy.copy(self.run)
             saved.folder = where
@@ -303,15 +328,9 @@ class Agent:
 class _Parts:
     """Trains one run in parts. Schedules span ``Settings.schedule_steps``, so that no part changes the program."""
 
-    def __init__(self, run: Run, progress: bool, keep: Callable[[Run], None]):
-        """Prepare; nothing is compiled or written.
-
-        Args:
-            run: the run.
-            progress: whether progress is shown.
-            keep: writes the run's ``run.json``.
-        """
-        self.run, self._progress, self._keep = run, progress, keep
+    def __init__(self, run: Run, progress: bool, keep: Callable[[Run], None], private: bool):
+        """Prepare; nothing is compiled or written. Arguments are those of :class:`Agent`."""
+        self.run, self._progress, self._keep, self._private = run, progress, keep, private
         self._trainer: Continued | None = None
         self._lock: Lock | None = None
         if run.settings.devices != 1:
@@ -330,16 +349,17 @@ class _Parts:
 
     def train(self, steps: float | int, callbacks: Sequence[Given] = ()) -> None:
         """Train for ``steps`` more environment steps per seed; see :meth:`Agent.train`."""
-        if not isinstance(steps, Real) or not steps >= 1:
-            raise InputError(f"steps must be at least 1, not {shortened(steps)}.")
+        if not isinstance(steps, Real) or not 1 <= steps < math.inf:
+            raise InputError(f"steps must be at least 1 and finite, not {shortened(steps)}.")
         hooks = accepted(callbacks)
         with self._training() as trainer:
             settings, done = self.run.settings, trainer.update
             updates = done - int(-steps // settings.steps_per_update)
-            self.run.settings = replace(settings, steps=float(updates * settings.steps_per_update))
-            self.run.settings.check()
+            settings = replace(settings, steps=float(updates * settings.steps_per_update))
+            settings.check()
+            self.run.settings = settings
             beyond = self.run.settings.steps - done * settings.steps_per_update - float(steps)
-            trainer.at = trainer.at._replace(beyond=trainer.at.beyond + beyond)  # checkpoints keep it
+            trainer.at = trainer.at._replace(beyond=trainer.at.beyond + beyond, stopped="")  # checkpoints keep it
             self._warn_of_schedule(trainer)
             trainer.until(self.run.settings)
             self._keep(self.run)
@@ -374,6 +394,8 @@ class _Parts:
         """
         with hold(self.run.folder) as lock:
             self._lock = lock
+            if self._private:
+                self.run.folder.parent.chmod(0o700)
             try:
                 newest = Checkpoints(self.run.folder / "checkpoints").latest()
                 if self._trainer is None:

@@ -18,6 +18,7 @@ from shoal.sides.opponents import PAST
 from shoal.storage import manifest
 from shoal.storage.zoo import located
 from shoal.system import notices
+from shoal.system.files import reason
 from shoal.training.trainer import Trainer
 from shoal.trust import permission, provenance
 from shoal.trust.run_file import TRUST, config_of_run, decides, described_run, made_of, own_record, why_not_own
@@ -128,8 +129,9 @@ def _keep_opponents(run: Run) -> None:
         shutil.copy(source / manifest.RUN_JSON, copy / manifest.RUN_JSON)  # last, since the copy is complete with it
     except OSError as error:
         shutil.rmtree(copy, ignore_errors=True)
-        why = error.args[0][0][2] if isinstance(error, shutil.Error) else error  # of a list of (source, copy, reason)
-        raise InputError(f"The opponents in {source} cannot be copied into the run's folder: {why}.") from None
+        raise InputError(
+            f"The opponents in {source} cannot be copied into the run's folder: {reason(error)}."
+        ) from None
     entries = config_of_run(source)
     if (record := own_record(source, entries)) is not None:
         _record_folder(copy, entries, record)

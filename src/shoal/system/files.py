@@ -99,7 +99,14 @@ def writing(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WriteError(f"{what} cannot be written: {error.strerror or error}.") from error
+        raise WriteError(f"{what} cannot be written: {reason(error)}.") from error
+
+
+def reason(error: OSError) -> Any:
+    """Why a file or, by :mod:`shutil`, a folder cannot be written or copied."""
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
+        return error.args[0][0][2]  # the first of (source, copy, reason)
+    return error.strerror or error
 
 
 @contextmanager
