@@ -10,9 +10,12 @@ import pytest
 
 from shoal import algorithms
 from shoal.algorithms import NAMES, iql, maddpg, qmix
-from shoal.learning.replay import ReplayConfig
+from shoal.equations import normalise
+from shoal.learning.replay import ReplayConfig, TargetStatistics, count_rollout
+from shoal.models.actor_critic import Policy
 from shoal.networks.body import Body
-from shoal.types import Scale, Step, Trajectory
+from shoal.networks.inputs import Inputs
+from shoal.types import Learner, Scale, Step, Trajectory
 from support.trajectories import E, T, assert_trees_close, distance, make_spec, make_trajectory, program
 
 SPEC = make_spec()
@@ -79,6 +82,21 @@ def test_an_update_learns_from_normalised_inputs_and_rewards(name: str, kind: An
         (observed.policy.inputs, observed.statistics.reward), (learned.policy.inputs, learned.statistics.reward)
     )
     assert observed.statistics.steps == 0 and observed.policy.actor is own.learner.policy.actor
+
+
+def test_agents_that_share_rewards_share_their_scale() -> None:
+    """Of rewards that came after the death of agent 0, too; an agent with rewards of its own has a scale of its own."""
+    traj = make_trajectory(SPEC, dead=0.0)
+    alive = traj.step.alive.at[2:, :, 0].set(False)
+    reward = jnp.where(jnp.arange(T)[:, None, None] < 2, 1.0, 10.0) * jnp.ones((T, E, 3))
+    traj = traj._replace(step=traj.step._replace(alive=alive), outcome=traj.outcome._replace(reward=reward))
+    statistics = TargetStatistics((), jnp.int32(0), normalise.init((3,)))
+    learner = Learner(Policy((), Inputs()), (), (), statistics, jnp.int32(0))
+    for change, weights in (({"shared_reward": True}, [T, T, T]), ({"sides": (0, 0, 1)}, [T, T, T]), ({}, [2, T, T])):
+        stats = count_rollout(replace(SPEC, **change), maddpg.Config(), team=False)(learner, traj).statistics.reward
+        np.testing.assert_array_equal(stats.weight, np.array(weights) * E)
+        first = np.asarray(reward)[: weights[0]]
+        np.testing.assert_allclose(stats.square - stats.mean**2, [first.var(), *[reward.var()] * 2], atol=1e-4)
 
 
 def test_every_algorithm_with_a_buffer_observes_what_fills_it() -> None:

@@ -55,6 +55,12 @@ def test_run_json_holds_them(case: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert trained(monkeypatch, tmp_path / "run", algorithm, "test_sizes:make", **flags) == expected
 
 
+def test_every_mixer_has_the_settings_of_pymarl_in_skirmish() -> None:
+    for name in ("vdn", "iql", "qplex", "qtran"):
+        assert preset(name, "skirmish/3m") == preset("qmix", "skirmish/3m")
+    assert preset("qmix", "skirmish/3m")["recurrent"] == 64
+
+
 def test_presets_keep_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trained(monkeypatch, tmp_path / "run", "ippo", "mpe/simple_spread") == (16, 128)
     for rows in PRESETS.values():  # one that has a size has both, or the other would follow from the episode

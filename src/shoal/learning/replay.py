@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.bounds import LARGEST_INT, Bounds, Count, Fraction, Positive, Rate, Size, off
@@ -147,15 +148,21 @@ def init_targets(params: PyTree, reward_norm: RewardNorm, shape: tuple[int, ...]
 def count_rollout(spec: EnvSpec, config: ReplayConfig, team: bool) -> Callable[[Learner, Trajectory], Learner]:
     """An ``Algorithm.observe``: adds a rollout to the statistics of the inputs and of the rewards.
 
+    Agents that always receive the same reward (``EnvSpec.reward_groups``) have the same statistics, of the timesteps at
+    which one of them is alive: a dead agent's value is that of the others, in their units.
+
     Args:
         spec: the environment.
         config: the algorithm's.
         team: whether one reward is learned from, that of :func:`team_reward`, or each agent's.
     """
 
+    same = np.equal.outer(spec.reward_groups, spec.reward_groups)
+
     def observe(learner: Learner, traj: Trajectory) -> Learner:
         alive, stats = traj.step.alive, learner.statistics
-        reward, weight = (team_reward(traj)[0], alive.any(-1)) if team else (traj.outcome.reward, alive)
+        together = (alive[..., None, :] & same).any(-1)
+        reward, weight = (team_reward(traj)[0], alive.any(-1)) if team else (traj.outcome.reward, together)
         inputs = update_inputs(spec, learner.policy.inputs, traj.step, config.freeze)
         stats = stats._replace(reward=update_reward_stats(stats.reward, reward, weight))
         return learner._replace(policy=learner.policy._replace(inputs=inputs), statistics=stats)

@@ -390,11 +390,9 @@ SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "tarmac": [("skirmish/*", _SMAC)],
     "haa2c": [("skirmish/*", _SMAC)],
     "happo": [("skirmish/*", _SMAC)],
-    "qmix": [("skirmish/*", _PYMARL)],
-    "vdn": [("skirmish/*", _PYMARL)],
+    **{name: [("skirmish/*", _PYMARL)] for name in ("qmix", "vdn", "qplex", "qtran", "iql")},
     "pqn_vdn": [("skirmish/*", _PQN_SMAC)],
     "ipqn": [("skirmish/*", _PQN_SMAC)],
-    "iql": [("skirmish/*", _PYMARL)],
     **{name: [("*", {"steps": 1, "num_envs": 1, "rollout_length": 1})] for name in ("constant", "random", "scripted")},
 }
 

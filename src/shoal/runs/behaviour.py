@@ -93,9 +93,9 @@ and of each set of entities, and in algorithms with a replay buffer counts the r
 Version 2 of ``opponents`` plays policy e mod K in environment e, where each had a block.
 
 Version 2 of ``reward_norm``, which algorithms with a replay buffer alone have, counts the rewards of rollouts that only
-fill it. Records that it concerns are of the Q family on ``mpe/`` tasks, whose presets set it. Its floor fell too, but
-the variance of rewards in all recorded tasks lies above both. ``normalise_rewards`` counts these rollouts as well, but
-is set in records of other algorithms alone."""
+fill it, and gives agents that always receive the same reward one scale. Records that it concerns are of the Q family on
+``mpe/`` tasks, whose presets set it. Its floor fell too, but the variance of rewards in all recorded tasks lies above
+both. ``normalise_rewards`` counts these rollouts as well, but is set in records of other algorithms alone."""
 _OFF = (None, False, "none")
 
 
