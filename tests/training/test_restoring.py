@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.errors import CheckpointError
+from shoal.errors import CheckpointError, GameError
 from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.log import read_log
 from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator, Selection
 from shoal.training.settings import Settings
@@ -37,7 +38,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 def restored(folder: Path, updates: int, **settings: Any) -> Idle:
     """A trainer of a run of so many updates, at its newest checkpoint."""
-    trainer = Idle(folder, updates, **SETTINGS, **settings)
+    trainer = Idle(folder, updates, **{**SETTINGS, **settings})
     state = trainer.program.init(None)
     trainer.program = trainer.program._replace(template=lambda: state)
     trainer.restore()
@@ -126,3 +127,33 @@ def test_a_run_goes_on_without_its_best_policies_if_all_are_damaged(tmp_path: Pa
     last.restore(Standing(2), policy, said.append)
     assert last.best is None and steps(tmp_path, "best") == [1, 2, 3]
     assert said == [f"The best policies after {i} updates are damaged and are skipped." for i in (2, 2, 1)]
+
+
+@pytest.mark.parametrize("fails", [2, 3])
+def test_an_evaluation_that_fails_is_repeated(fails: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after the last update; neither it nor its row of the log is lost."""
+    failing = {fails}
+
+    def evaluate(self: Selection, policy: Any, update: int) -> dict[str, Any]:
+        if update in failing:
+            raise GameError("toys:busy raised", None, "", "")
+        self.score = [float(update)]
+        return {"greedy/return": self.score}
+
+    monkeypatch.setattr(Selection, "evaluate", evaluate)
+    flags = {"eval_every": 48.0, "rows": 1}
+    with pytest.raises(GameError):
+        Idle(tmp_path, 3, **SETTINGS | flags).run()
+    again = restored(tmp_path, 3, **flags)
+    with pytest.raises(GameError):
+        again.run()
+    assert (
+        again.update == fails
+        and not again.ended
+        and [row["update"] for row in read_log(tmp_path)] == [1, 2][: fails - 1]
+    )
+    failing.clear()
+    assert restored(tmp_path, 3, **flags).run()
+    last = restored(tmp_path, 3, **flags)
+    assert last.ended and last.at.best == (3.0,)
+    assert [(row["update"], row["greedy/return"]) for row in read_log(tmp_path)] == [(i, [float(i)]) for i in (1, 2, 3)]

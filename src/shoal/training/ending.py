@@ -41,10 +41,13 @@ class Standing(NamedTuple):
     beyond: float = 0.0
     """Environment steps per seed beyond those that an agent was asked for, since each of its parts ends with a whole
     update."""
+    owed: bool = False
+    """Whether an error of the environment ended the evaluation here, so that it has to be repeated, and the row of the
+    log to be written, before the run goes on or ends."""
 
     def as_json(self) -> dict[str, Any]:
         """The entries of a checkpoint's ``meta``; the checkpoint's number is the update."""
-        rare = {"stopped": self.stopped, "beyond": self.beyond}
+        rare = {"stopped": self.stopped, "beyond": self.beyond, "owed": self.owed}
         return {"elapsed": self.seconds, "best": self.best} | {name: value for name, value in rare.items() if value}
 
 
@@ -58,6 +61,7 @@ def standing(update: int, meta: Mapping[str, Any]) -> Standing:
         None if best is None else tuple(map(float, best)),
         stopped if is_reason(stopped) else "",
         float(beyond) if _is_number(beyond) else 0.0,
+        meta.get("owed") is True,
     )
 
 
@@ -93,7 +97,7 @@ def spent(settings: Settings, at: Standing) -> bool:
 
 def ended(settings: Settings, at: Standing) -> bool:
     """Whether the run ends here."""
-    return spent(settings, at) or _reached(settings, at) or bool(at.stopped)
+    return not at.owed and (spent(settings, at) or _reached(settings, at) or bool(at.stopped))
 
 
 def _out_of_time(settings: Settings, at: Standing) -> bool:
@@ -151,7 +155,7 @@ def fraction(settings: Settings, at: Standing) -> float:
     if ended(settings, at):
         return 1.0
     time = at.seconds / settings.time_budget if settings.time_budget is not None else 0.0
-    return max(at.update / settings.num_updates, time)
+    return min(max(at.update / settings.num_updates, time), math.nextafter(1.0, 0.0))
 
 
 def seconds_left(settings: Settings, at: Standing) -> Seconds:

@@ -196,6 +196,8 @@ class Trainer:
             with self.log, self.stop.listening():
                 with self.stop.at_once():
                     advance = self._begin()
+                if self.at.owed:
+                    self._repeat_evaluation()
                 pace = Pace(settings.checkpoint_seconds)
                 while not self.ended and not self.stop.asked:
                     self.hooks.check()
@@ -308,16 +310,42 @@ class Trainer:
             start = stop
             written = log_row(self._row, self.env.spec, self.settings, self.update, self.at.seconds)
             last = start == n and (ending.spent(self.settings, self.at) or bool(self.hooks.reason))
-            evaluated = self._evaluate(last) if start == n else {}
-            if evaluated or self._row["count"] >= self.per_row or last:
-                row = self.hooks.complete(written, evaluated, partial(self._evaluate, True))
-                if self.hooks.reason and not self.ended:
-                    self.at = self.at._replace(stopped=self.hooks.reason)
-                self.log.write(row)
-                self._row = {}
+            if start == n:
+                self._end_call(written, last)
+            elif self._row["count"] >= self.per_row:
+                self._write(written, {})
         score, known = row_means(written, self.env.spec)
         speed = n * self.settings.steps_per_update * self.settings.seeds / max(spent, 1e-9)
         self.progress.update(self.step, score, speed, known, ending.seconds_left(self.settings, self.at))
+
+    def _end_call(self, written: dict[str, Any], last: bool) -> None:
+        """Evaluate, if it is time, and write the current row, if it is complete.
+
+        Raises:
+            GameError: the evaluation failed; it is repeated when the run goes on.
+        """
+        try:
+            evaluated = self._evaluate(last)
+            if evaluated or self._row["count"] >= self.per_row or last:
+                self._write(written, evaluated)
+        except GameError:
+            self.at = self.at._replace(owed=True)
+            raise
+
+    def _write(self, written: dict[str, Any], evaluated: dict[str, Any]) -> None:
+        """Write a row of the log, and begin the next."""
+        row = self.hooks.complete(written, evaluated, partial(self._evaluate, True))
+        if self.hooks.reason and not self.ended:
+            self.at = self.at._replace(stopped=self.hooks.reason)
+        self.log.write(row)
+        self._row = {}
+
+    def _repeat_evaluation(self) -> None:
+        """Make up for the evaluation and the row that an error prevented where the run was saved."""
+        self.at = self.at._replace(owed=False)
+        self._end_call(log_row(self._row, self.env.spec, self.settings, self.update, self.at.seconds), True)
+        self._saved = -1
+        self.save()
 
     def _evaluate(self, last: bool) -> dict[str, Any]:
         """The columns of the log from an evaluation, if one is due: also after the last update."""
