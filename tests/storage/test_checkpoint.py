@@ -203,6 +203,18 @@ def test_statistics_of_all_agents_stand_for_those_of_each(tmp_path: Path):
         checkpoints.restore({"policy": {"inputs": apart}})
 
 
+def test_metrics_that_an_earlier_checkpoint_lacks_begin_at_zero(tmp_path: Path):
+    checkpoints, stored = Checkpoints(tmp_path), {"learner": {"a": np.ones(2), "z": np.full(3, 7.0)}}
+    checkpoints.save(1, stored, {})
+    noted = {"noted": {"policy_loss": np.ones(2, np.float32)}}
+    found = checkpoints.restore({"learner": stored["learner"] | noted})[0]["learner"]
+    part = restore_part(checkpoints, "learner", {"z": stored["learner"]["z"]} | noted, 1)
+    for one in (found, part):
+        np.testing.assert_array_equal(one["noted"]["policy_loss"], np.zeros(2))
+        np.testing.assert_array_equal(one["z"], stored["learner"]["z"])
+    np.testing.assert_array_equal(found["a"], stored["learner"]["a"])
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_changed_state_of_the_environment_is_named_as_such(nested: bool, tmp_path: Path):
     checkpoints, place = Checkpoints(tmp_path), "environment has changed since the checkpoint of step 7"

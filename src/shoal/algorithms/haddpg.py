@@ -254,7 +254,10 @@ def make_ddpg(
         nets = ByNet(actors.init(key_actor), critics.init(key_critic))
         policy = init_policy(spec, c, nets.actor)
         state = ByNet(actor_adam.init(nets.actor), critic_adam.init(nets.critic))
-        return Learner(policy, nets.critic, state, init_targets(nets, c.reward_norm, ()), jnp.int32(0))
+        noted = ["policy_loss", "actor_grad_norm"]
+        noted += ["logit_square", "entropy"] if isinstance(space, Discrete) else []
+        statistics = init_targets(nets, c.reward_norm, (), noted if variant.delay > 1 else ())
+        return Learner(policy, nets.critic, state, statistics, jnp.int32(0))
 
     def actions(x: Array, legal: Array, alive: Array, noise: Array) -> Array:
         hard = c.relaxation == "straight_through"
@@ -343,9 +346,10 @@ def make_ddpg(
             return actor, state, target, jax.tree.map(jnp.mean, found)
 
         before = learner.policy.actor, learner.optimiser.actor, stats.target
-        actor, actor_state, target, of_actors = delayed(team_step, variant.delay, done, before)
+        actor, actor_state, target, of_actors = delayed(team_step, variant.delay, done, before, stats.noted)
+        stats = stats._replace(target=target, steps=done, noted=of_actors if stats.noted else {})
         policy, state = learner.policy._replace(actor=actor), ByNet(actor_state, critic_state)
-        learner = Learner(policy, critic, state, stats._replace(target=target, steps=done), learner.updates)
+        learner = Learner(policy, critic, state, stats, learner.updates)
         return learner, metrics | of_actors | {"critic_grad_norm": norm}
 
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:

@@ -177,7 +177,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
     def init(key: PRNGKeyArray) -> Learner:
         key_actor, key_critic, _ = jax.random.split(key, 3)
         nets = ByNet(actors.init(key_actor), critics.init(key_critic))
-        statistics = init_targets(nets, c.reward_norm, (n,))
+        noted = ["policy_loss", "logit_square", "actor_grad_norm", *([] if isinstance(space, Box) else ["entropy"])]
+        statistics = init_targets(nets, c.reward_norm, (n,), noted if variant.delay > 1 else ())
         policy = init_policy(spec, c, nets.actor)
         state = ByNet(actor_adam.init(nets.actor), critic_adam.init(nets.critic))
         return Learner(policy, nets.critic, state, statistics, jnp.int32(0))
@@ -256,9 +257,10 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
             return actor, state, target, metrics | {"actor_grad_norm": norm}
 
         before = learner.policy.actor, learner.optimiser.actor, stats.target
-        actor, actor_state, target, of_actors = delayed(actor_step, variant.delay, done, before)
+        actor, actor_state, target, of_actors = delayed(actor_step, variant.delay, done, before, stats.noted)
+        stats = stats._replace(target=target, steps=done, noted=of_actors if stats.noted else {})
         policy, state = learner.policy._replace(actor=actor), ByNet(actor_state, critic_state)
-        learner = Learner(policy, critic, state, stats._replace(target=target, steps=done), learner.updates)
+        learner = Learner(policy, critic, state, stats, learner.updates)
         return learner, metrics | of_actors | {"critic_grad_norm": norm}
 
     def update(

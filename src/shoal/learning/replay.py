@@ -5,7 +5,7 @@ with ``stored_state`` where acting had it. L is 1 for feed-forward nets with one
 otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ from shoal.learning.config import AgentConfig, check_discrete, check_options
 from shoal.networks.body import Body
 from shoal.networks.inputs import update_inputs
 from shoal.networks.net import last_carry
-from shoal.types import EnvSpec, Learner, PyTree, Replay, Step, Trajectory
+from shoal.types import EnvSpec, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,16 @@ class TargetStatistics(NamedTuple):
     """Gradient steps so far."""
     reward: Running | None
     """Of the rewards; None where they are not normalised."""
+    noted: Metrics = {}  # noqa: RUF012
+    """The metrics of the last step of delayed actors; empty where actors take a step with the critics."""
 
 
-def init_targets(params: PyTree, reward_norm: RewardNorm, shape: tuple[int, ...]) -> TargetStatistics:
-    """Target networks that are copies of ``params``, and statistics of rewards [*b, *shape]."""
-    return TargetStatistics(jax.tree.map(jnp.array, params), jnp.int32(0), init_rewards(reward_norm, shape))
+def init_targets(
+    params: PyTree, reward_norm: RewardNorm, shape: tuple[int, ...], noted: Sequence[str] = ()
+) -> TargetStatistics:
+    """Target networks that are copies of ``params``, statistics of rewards [*b, *shape], and metrics to be noted."""
+    target, rewards = jax.tree.map(jnp.array, params), init_rewards(reward_norm, shape)
+    return TargetStatistics(target, jnp.int32(0), rewards, {name: jnp.zeros(()) for name in noted})
 
 
 def count_rollout(spec: EnvSpec, config: ReplayConfig, team: bool) -> Callable[[Learner, Trajectory], Learner]:

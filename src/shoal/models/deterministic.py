@@ -34,7 +34,7 @@ from shoal.networks.inputs import (
 )
 from shoal.networks.net import Net, last_carry
 from shoal.networks.sharing import copies, per_agent
-from shoal.types import Box, Discrete, EnvSpec, Learner, PyTree, Step
+from shoal.types import Box, Discrete, EnvSpec, Learner, Metrics, PyTree, Step
 
 
 class DeterministicPolicy(NamedTuple):
@@ -267,18 +267,15 @@ def draw_noise(space: Discrete | Box, key: PRNGKeyArray, shape: tuple[int, ...])
 
 
 def delayed(
-    f: Callable[..., tuple[Any, ...]], delay: int, step: Int[Array, ""], before: tuple[Any, ...]
+    f: Callable[..., tuple[Any, ...]], delay: int, step: Int[Array, ""], before: tuple[Any, ...], noted: Metrics
 ) -> tuple[Any, ...]:
     """``f(*before)``, the new ``before`` and metrics, at every ``delay``-th step (from 1).
 
-    At other steps ``before`` does not change and metrics are 0; the metrics of ``f`` are multiplied by ``delay``, so
-    that their mean over all steps is the mean over the calls.
+    At other steps ``before`` does not change, and metrics are ``noted``, those of the last call.
     """
     if delay == 1:
         return f(*before)
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(f, *before)[-1])
-    *after, metrics = jax.lax.cond(step % delay == 0, f, lambda *same: (*same, nothing), *before)
-    return *after, {name: x * delay for name, x in metrics.items()}
+    return jax.lax.cond(step % delay == 0, f, lambda *same: (*same, noted), *before)
 
 
 CRITIC_INPUTS = ("concat", "state", "local")

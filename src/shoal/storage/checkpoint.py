@@ -140,6 +140,27 @@ RENAMED = {"floor": "epsilon", "utilities": "actor", "mixer": "critic", "guests"
 """Fields by the name that they had in earlier checkpoints."""
 
 
+def _stored_part(template: PyTree, stored: list[Leaf]) -> tuple[PyTree, Callable[[Any], PyTree]]:
+    """A template's part that a checkpoint can hold, and a function from the leaves of that part to the whole.
+
+    Earlier checkpoints lack the metrics of the last step of delayed actors, which begin at 0.
+    """
+    like, structure = jax.tree.flatten(template)
+    noted = ["noted" in leaf.name.split("/") for leaf in leaves_of(template)]
+    if not any(noted) or any("noted" in leaf.name.split("/") for leaf in stored):
+        return template, structure.unflatten
+    part = structure.unflatten([None if new else leaf for leaf, new in zip(like, noted, strict=True)])
+
+    def whole(leaves: Any) -> PyTree:
+        found = iter(leaves)
+        zeros = [
+            jax.numpy.zeros(leaf.shape, leaf.dtype) if new else None for leaf, new in zip(like, noted, strict=True)
+        ]
+        return structure.unflatten(next(found) if zero is None else zero for zero in zeros)
+
+    return part, whole
+
+
 def _became(old: str, new: str) -> bool:
     """Whether two paths are equal except for renamed fields, and indices that became names or were removed.
 
@@ -246,12 +267,13 @@ class Checkpoints:
         if self.run is not None:
             check_same(from_json(index.get("run")), self.run, index["step"])
         leaves = [Leaf(*leaf) for leaf in index["leaves"]]
-        check_leaves(leaves, leaves_of(template), index["step"])
-        like, structure = jax.tree.flatten(template)
+        like, whole = _stored_part(template, leaves)
+        check_leaves(leaves, leaves_of(like), index["step"])
+        like = jax.tree.leaves(like)
         state: list = []
         for name, (start, stop) in index["parts"].items():
             state += from_host(read_arrays(path / name, leaves[start:stop]), leaves[start:stop], like[start:stop])
-        return structure.unflatten(state), from_json(index["meta"]), index["step"]
+        return whole(state), from_json(index["meta"]), index["step"]
 
     def check_run(self, step: int) -> None:
         """Check that a checkpoint was saved under this run's configuration.
@@ -421,8 +443,10 @@ def restore_part(checkpoints: Checkpoints, name: str, template: PyTree, step: in
     index = read_index(path)
     if checkpoints.run is not None:
         check_same(from_json(index.get("run")), checkpoints.run, index["step"])
-    wanted = [leaf._replace(name=f"{name}/{leaf.name}") for leaf in leaves_of(template)]
-    leaves, names = [Leaf(*leaf) for leaf in index["leaves"]], {leaf.name for leaf in wanted}
+    leaves = [Leaf(*leaf) for leaf in index["leaves"]]
+    like, whole = _stored_part(template, leaves)
+    wanted = [leaf._replace(name=f"{name}/{leaf.name}") for leaf in leaves_of(like)]
+    names = {leaf.name for leaf in wanted}
     chosen = [i for i, leaf in enumerate(leaves) if leaf.name in names or _renamed(leaf.name) in names]
     check_leaves([leaves[i] for i in chosen], wanted, step)
     arrays = {}
@@ -430,9 +454,7 @@ def restore_part(checkpoints: Checkpoints, name: str, template: PyTree, step: in
         if inside := [i for i in chosen if start <= i < stop]:
             read = read_arrays(path / part, leaves[start:stop])
             arrays |= {i: read[i - start] for i in inside}
-    like, structure = jax.tree.flatten(template)
-    found = from_host([arrays[i] for i in chosen], [leaves[i] for i in chosen], like)
-    return structure.unflatten(found)
+    return whole(from_host([arrays[i] for i in chosen], [leaves[i] for i in chosen], jax.tree.leaves(like)))
 
 
 # The arrays of a checkpoint by name, without the tree that they are part of.
