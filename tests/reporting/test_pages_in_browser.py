@@ -96,6 +96,14 @@ def test_charts_are_drawn_and_answer(browser: Browser, pages: dict[str, Path]) -
         assert training.locator(".reading").inner_text() == "1.333"
         assert greedy.locator(".reading").inner_text() == "2.333"
 
+        labels = "(ticks) => ShoalCharts.charts[0].plot().axes[1].values(null, ticks)"
+        for ticks, wanted in (
+            ([123450, 123455, 123460], ["123.45k", "123.455k", "123.46k"]),
+            ([1234000, 1234200, 1234400], ["1.234M", "1.2342M", "1.2344M"]),
+            ([-0.25, 2e-17, 0.25], ["−0.25", "0", "0.25"]),
+        ):
+            assert page.evaluate(labels, ticks) == wanted
+
         seeds = place.get_by_role("button", name="Single seeds")
         seeds.click()
         shown = (
@@ -218,6 +226,14 @@ def test_tables_can_be_sorted_and_the_page_has_its_landmarks(browser: Browser, p
         table.get_by_role("button", name="algorithm").click()
         assert table.evaluate(column) == ["qmix"] * 4 + ["mappo"] * 4
         assert table.locator("th[aria-sort=descending]").count() == 1
+        times = ["41.2 s", "2 min 13 s", "55 min 10 s", "1 h 05 min", "3 h 05 min"]
+        fill = (
+            "(table, times) => times.forEach((time, i) => { table.tBodies[0].rows[i].lastChild.textContent = time; })"
+        )
+        table.evaluate(fill, times[::-1])
+        table.get_by_role("button", name="training").click()
+        last = "(table) => [...table.tBodies[0].rows].map((row) => row.lastChild.textContent)"
+        assert [time for time in table.evaluate(last) if time in times] == times
         for role in ("banner", "navigation", "main", "contentinfo"):
             assert page.get_by_role(role).count() == 1
         page.keyboard.press("Tab")

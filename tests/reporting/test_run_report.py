@@ -16,8 +16,10 @@ from shoal import cli
 from shoal.cli import train
 from shoal.errors import GameError, InputError
 from shoal.options.flags import flags_of, override
+from shoal.plots.charts import learning_curves, seeds_line
 from shoal.presets import preset
 from shoal.reporting import command, facts, page, references
+from shoal.reporting.charts import lines_data
 from shoal.reporting.replays import replays
 from shoal.runs.open import open_run
 from shoal.storage.log import Log
@@ -99,6 +101,16 @@ def test_long_logs_are_thinned_and_many_seeds_are_left_out(tmp_path: Path) -> No
     first = np.array_split(np.mean(np.arange(20)) * steps / steps[-1], 60)[0]
     assert chart["lines"][1]["mean"][0] == pytest.approx(first.mean(), rel=1e-4)
     assert "Each point is the mean of 10 or 11 of 601 rows of the log." in found.text
+
+
+def test_large_values_that_differ_little_keep_their_differences() -> None:
+    values = 100_000.0 + np.linspace(0.0, 7.0, 50)[:, None]
+    (line,) = lines_data(learning_curves([seeds_line("a", np.arange(50.0), values)], "return"))["lines"]
+    np.testing.assert_allclose(line["mean"], values[:, 0], atol=1e-4)
+    (line,) = lines_data(learning_curves([seeds_line("a", np.arange(2.0), np.array([[1 / 3], [1e4]]))], "return"))[
+        "lines"
+    ]
+    assert line["mean"] == [0.33333, 10000]
 
 
 def test_charts_that_are_left_out_are_counted(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from shoal.reporting.page import Html, html_table, tag
 from shoal.statistics.intervals import Estimate
 
 DIGITS = 5
-"""Significant digits of a value in a chart."""
+"""Significant digits of a value in a chart, and of the range of its values: large ones that differ little have more."""
 SEEDS = 12
 """Largest number of single seeds that are kept for a line."""
 MANY = 8
@@ -59,14 +59,19 @@ def thinned(
 
 def lines_data(panel: Lines) -> dict[str, Any]:
     """A panel of lines; its form is described in the module's docstring."""
-    lines = [_line_data(line) for line in panel.lines]
+    every = np.concatenate(
+        [np.ravel(part) for line in panel.lines for part in (*line.band, line.seeds) if part is not None]
+    )
+    known = every[np.isfinite(every)]
+    span = float(np.ptp(known)) if known.size else 0.0
+    lines = [_line_data(line, span) for line in panel.lines]
     marks = [[name, _rounded(value, DIGITS)] for name, value in panel.marks.items() if math.isfinite(value)]
     said = {"x": panel.x, "y": panel.y, "percent": panel.percent, "vertical": panel.vertical, "stairs": panel.stairs}
     return said | {"lines": lines, "marks": marks}
 
 
-def _line_data(line: Line) -> dict[str, Any]:
-    """A line with the first :data:`SEEDS` of its seeds; none if it has only one."""
+def _line_data(line: Line, span: float) -> dict[str, Any]:
+    """A line with the first :data:`SEEDS` of its seeds; none if it has only one. ``span`` is the chart's range."""
     kept = line.seeds.T[:SEEDS] if line.seeds is not None and line.seeds.shape[1] > 1 else []
     first = 1 if line.first_seed is None else line.first_seed
     banded = (line.band.low < line.band.high).any()
@@ -74,22 +79,26 @@ def _line_data(line: Line) -> dict[str, Any]:
     return colour | {
         "name": line.name,
         "x": chart_numbers(line.x, 9),
-        "mean": chart_numbers(line.band.point),
-        "low": chart_numbers(line.band.low) if banded else [],
-        "high": chart_numbers(line.band.high) if banded else [],
-        "seeds": [chart_numbers(one) for one in kept],
+        "mean": chart_numbers(line.band.point, span=span),
+        "low": chart_numbers(line.band.low, span=span) if banded else [],
+        "high": chart_numbers(line.band.high, span=span) if banded else [],
+        "seeds": [chart_numbers(one, span=span) for one in kept],
         "names": [f"seed {first + i}" for i in range(len(kept))],
     }
 
 
-def chart_numbers(values: Float[np.ndarray, " X"], digits: int = DIGITS) -> list[float | int | None]:
-    """Numbers for JSON, with this number of significant digits; None where not finite."""
-    return [_rounded(float(value), digits) for value in values]
+def chart_numbers(
+    values: Float[np.ndarray, " X"], digits: int = DIGITS, *, span: float = 0.0
+) -> list[float | int | None]:
+    """Numbers for JSON, with this number of significant digits, also of a ``span`` above 0; None where not finite."""
+    return [_rounded(float(value), digits, span) for value in values]
 
 
-def _rounded(value: float, digits: int) -> float | int | None:
+def _rounded(value: float, digits: int, span: float = 0.0) -> float | int | None:
     if not math.isfinite(value):
         return None
+    if 0.0 < span < abs(value):
+        digits = min(digits + math.floor(math.log10(abs(value))) - math.floor(math.log10(span)), 17)
     number = float(f"{value:.{digits}g}")
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
 

@@ -35,17 +35,25 @@ window.ShoalCharts = (() => {
     return node;
   }
 
-  function number(value) {
+  // Four digits, or as many as tell values apart that differ by `step`.
+  function number(value, step = 0) {
     const size = Math.abs(value);
-    if (size === 0) return "0";
-    for (const [unit, word] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-      if (size >= unit) return `${Number((value / unit).toPrecision(4))}${word}`.replace("-", "−");
-    }
-    const text = size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
-    return text.replace("-", "−");
+    if (size <= 1e-6 * step) return "0";
+    const [unit, word] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find((each) => size >= each[0]) ?? [1, ""];
+    const places = step > 0 ? Math.ceil(1 - Math.log10(step / unit)) : 0;
+    const digits = Math.min(Math.max(4, Math.floor(Math.log10(size / unit)) + 1 + places), 15);
+    const text = size < 1e-3 ? value.toExponential(digits > 4 ? digits - 1 : 2).replace(/\.?0+e/, "e")
+      : String(Number((value / unit).toPrecision(digits)));
+    return `${text}${word}`.replaceAll("-", "−");
   }
 
-  const shown = (chart, value) => (chart.percent ? `${number(100 * value)} %` : number(value));
+  const shown = (chart, value, step) => (chart.percent ? `${number(100 * value, 100 * step)} %` : number(value, step));
+
+  /** The least distance between ticks, of which some are null. */
+  const apart = (ticks) => {
+    const known = ticks.filter((x) => x !== null);
+    return known.slice(1).reduce((least, x, i) => Math.min(least, Math.abs(x - known[i])), Infinity);
+  };
 
   // The aligned data of uPlot, and for each of its series the line and the kind (mean, low, high, seed, other). In a
   // chart of line `only`, the means of the others are thin and grey.
@@ -149,7 +157,10 @@ window.ShoalCharts = (() => {
     const mark = { stroke: () => palette.line, width: 1 };
     const decade = (x) => x === 0 || Math.abs(Math.log10(Math.abs(x)) % 1) < 1e-9;
     const sparse = vertical === "linear" ? {} : { filter: (_, ticks) => ticks.map((x) => (decade(x) ? x : null)) };
-    const tick = (x) => (x === null ? "" : chart.y.endsWith("(%)") ? number(100 * x) : shown(chart, x));
+    const tick = (x, step) =>
+      (x === null ? "" : chart.y.endsWith("(%)") ? number(100 * x, 100 * step) : shown(chart, x, step));
+    const room = (_, texts) => Math.max(58, 16 + 7 * Math.max(0, ...(texts || []).map((text) => text.length)));
+    const labels = (name) => (_, ticks) => ticks.map((x) => name(x, apart(ticks)));
     return {
       width, height,
       legend: { show: false },
@@ -167,10 +178,10 @@ window.ShoalCharts = (() => {
         },
       },
       axes: [
-        { ...axis, grid: mark, ticks: mark, label: chart.x, labelSize: 22, size: 34, values: (_, ticks) => ticks.map(number) },
+        { ...axis, grid: mark, ticks: mark, label: chart.x, labelSize: 22, size: 34, values: labels(number) },
         {
-          ...axis, grid: { ...mark, ...sparse }, ticks: { ...mark, ...sparse }, size: 58, space: 36,
-          values: (_, ticks) => ticks.map(tick),
+          ...axis, grid: { ...mark, ...sparse }, ticks: { ...mark, ...sparse }, size: room, space: 36,
+          values: labels(tick),
         },
       ],
       series: [{}, ...parts.series.map((each) => seriesOptions(chart, each))],
@@ -241,14 +252,14 @@ window.ShoalCharts = (() => {
     tools.append(reset);
 
     state.read = (plot) => {
-      const at = plot.cursor.idx;
+      const at = plot.cursor.idx, { min, max } = plot.scales.y;
       keys.forEach((each, i) => {
         if (!each) return;
         const column = 1 + parts.series.findIndex((each) => each.line === i && each.kind === "mean");
         let k = at;
         while (k !== null && k !== undefined && k > 0 && parts.data[column][k] === undefined) k -= 1;
         const found = k === null || k === undefined ? null : parts.data[column][k];
-        each.value.textContent = found === null || found === undefined ? "" : shown(chart, found);
+        each.value.textContent = found === null || found === undefined ? "" : shown(chart, found, (max - min) / 100);
       });
       place.dataset.at = at === null || at === undefined ? "" : String(parts.data[0][at]);
     };

@@ -49,9 +49,11 @@
     show();
   }
 
-  // "−23.5 [−24, −23]", "1,234", "12 %", "–"
+  // "−23.5 [−24, −23]", "1,234", "12 %", "–", and durations: "41.2 s", "2 min 13 s", "3 h 05 min"
   function value(cell) {
     const text = cell.textContent.trim().replace(/−/g, "-").replace(/,/g, "");
+    const time = /^(?:(\d+) h)? ?(?:(\d+) min)? ?(?:([\d.]+) s)?$/.exec(text);
+    if (text && time) return 3600 * Number(time[1] ?? 0) + 60 * Number(time[2] ?? 0) + Number(time[3] ?? 0);
     const found = /^[-+]?\d*\.?\d+(e[-+]?\d+)?/.exec(text);
     return found ? Number(found[0]) : null;
   }
