@@ -122,6 +122,22 @@ def test_an_environment_that_breaks_takes_nothing_that_was_learned(tmp_path: Pat
         assert getattr(picture, "n_frames", 1) > 1
 
 
+def test_a_run_resumed_before_it_learns_begins_other_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The episodes of worker processes begin anew; their keys are not those of the episodes in the buffer."""
+    keys, init = [], HostRollout.init
+
+    def kept(self: Any, key: Any) -> None:
+        keys.append(jax.random.key_data(key).tolist())
+        init(self, key)
+
+    monkeypatch.setattr(HostRollout, "init", kept)
+    flags = flags_for("qmix", steps=32, learning_starts=150)
+    run = shoal.train("qmix", counters.hosted(), folder=tmp_path / "run", progress=False, **flags)
+    shoal.resume(run.folder, environment=counters.hosted(), steps=64, progress=False)
+    shoal.resume(run.folder, environment=counters.hosted(), steps=96, progress=False)
+    assert len(keys) == 3 and keys[0] != keys[1] != keys[2] != keys[0]
+
+
 def test_nan_is_refused_before_it_is_learned_from(tmp_path: Path) -> None:
     with pytest.raises(GameError, match=r"gave reward\[1\] = nan in step 3 of an episode"):
         shoal.train("ippo", counters.hosted(False, "nan"), folder=tmp_path, progress=False, **flags_for("ippo"))

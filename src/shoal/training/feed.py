@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from shoal.equations.reduce import DEVICES
@@ -95,6 +96,12 @@ def several_feeds(one: Feed, count: int) -> Feed:
         return jnp.stack([one.ready(fed) for fed in feeds]).all()
 
     return Feed(lambda: [one.init() for _ in range(count)], lambda feeds, _: feeds, take, ready, count * one.num_bytes)
+
+
+def timesteps(feed: PyTree) -> int:
+    """The timesteps of each environment that a buffer which is not full holds; 0 without a buffer."""
+    rings = jax.tree.leaves(feed, is_leaf=lambda node: isinstance(node, Ring))
+    return max((int(np.asarray(ring.current_index).max()) for ring in rings), default=0)
 
 
 def updates_before_learning(replay: PyTree, num_envs: int, length: int) -> int:

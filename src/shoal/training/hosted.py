@@ -183,10 +183,11 @@ def compile_host_program(
             is_leaf=lambda x: isinstance(x, P),
         )
         compiled = wait(jitted.lower(state, placed, key, key).compile)
-        begun = int(np.asarray(state.learner.updates).max())
+        updates = int(np.asarray(state.learner.updates).max())
+        begun = updates or feeds.timesteps(state.feed)  # a buffer fills before the first update
         first = jax.device_put(state.rollout, jax.devices()[0])
         collector.init(first if begun == 0 else jax.vmap(lambda key: jax.random.fold_in(key, begun))(first))
-        versions = itertools.count(begun)
+        versions = itertools.count(updates)
 
         def advance(state: TrainState, n: np.int32) -> tuple[TrainState, Any]:
             key, key_rollout, key_update = split(state.key)
