@@ -85,15 +85,21 @@ def test_input_statistics_are_the_mean_and_variance_of_what_living_agents_saw():
         learner, _ = prog.update(learner, traj, KEY)
         padded = np.arange(spec.obs_dim) >= np.array(spec.obs_dims)[:, None]
         own = np.where(padded, np.nan, np.asarray(traj.step.obs))  # what pads a narrower agent is not an observation
-        obs.append(own[np.asarray(traj.step.alive)])
-        states.append(np.asarray(traj.step.state).reshape(-1, spec.state_dim))
-        for stats, seen in ((learner.policy.inputs.obs, obs), (learner.policy.inputs.state, states)):
-            seen = np.concatenate(seen).astype(np.float64)
+        obs.append(np.where(np.asarray(traj.step.alive)[..., None], own, np.nan))
+        states.append(np.asarray(traj.step.state))
+        all_obs, inputs = np.concatenate(obs).astype(np.float64), learner.policy.inputs
+        compared = [(inputs.state, np.concatenate(states).astype(np.float64))]
+        for role, features in ((0, spec.obs_dim), (1, spec.obs_dim - 1)):
+            for i in np.flatnonzero(np.array(spec.roles) == role):
+                of_agent = jax.tree.map(lambda x, i=i, features=features: x[i, :features], inputs.obs)
+                compared.append((of_agent, all_obs[..., np.array(spec.roles) == role, :features]))
+        for stats, seen in compared:
+            seen = seen.reshape(-1, seen.shape[-1])
             np.testing.assert_allclose(stats.mean, np.nanmean(seen, 0), rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(stats.square - stats.mean**2, np.nanvar(seen, 0), rtol=1e-3)
     step = normalised(learner.policy.inputs, traj.step._replace(obs=traj.step.obs.at[0, 0, 0].set(1e6)))
     np.testing.assert_array_equal(step.obs[0, 0, 0], 10)
-    seen = np.concatenate(states)
+    seen = np.concatenate(states).reshape(-1, spec.state_dim)
     np.testing.assert_allclose(step.state, (traj.step.state - seen.mean(0)) / seen.std(0), rtol=1e-3, atol=1e-4)
 
 
