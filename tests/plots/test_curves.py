@@ -2,12 +2,14 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from shoal.errors import InputError
+from shoal.plots import figures
 from shoal.plots.curves import plot, series
 from shoal.plots.figures import PALETTE
 from shoal.storage.log import Log
@@ -55,6 +57,18 @@ def test_numbers_beyond_single_precision_are_damage(column: str, number: str, tm
 def test_the_name_of_a_folder_is_no_formula(runs: dict[str, Path], tmp_path: Path):
     folder = write(tmp_path / "run$\\frac{1}{$", 2, rows=3)
     assert plot([folder, runs["one"]], tmp_path / "a.png", title="$\\frac{1}{$").exists()
+
+
+def test_runs_of_folders_with_one_name_have_different_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    folders = [write(tmp_path / name, 2, rows=2) for name in ("a/s3z", "b/s3z", "c")]
+    drawn: list[Any] = []
+    monkeypatch.setattr(figures, "draw_stacked", lambda panels, path, title: drawn.append(panels) or path)
+    plot([*folders, folders[0]], tmp_path / "a.png")
+    plot(folders, tmp_path / "a.png")
+    names = [[line.name.partition(": ")[0] for line in panels[0].lines] for panels in drawn]
+    assert names == [["a/s3z (1)", "b/s3z", "c", "a/s3z (2)"], ["a/s3z", "b/s3z", "c"]]
 
 
 def test_series_reads_one_metric(runs: dict[str, Path], tmp_path: Path):

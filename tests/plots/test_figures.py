@@ -38,6 +38,20 @@ def test_lines_have_bands_where_these_are_known(chart, tmp_path: Path) -> None:
     assert count(path, PALETTE[2]) == 0
 
 
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_legend_of_many_lines_covers_none(stacked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: found.append(figure))
+    lines = charts.efficiency({f"method {i} of a long name, 1 seed": (STEPS, NONE) for i in range(12)})
+    (figures.draw_stacked if stacked else figures.draw)([lines], tmp_path / "a.png")
+    (figure,) = found
+    figure.draw_without_rendering()
+    (legend,), (axes,) = figure.legends, figure.axes
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert not box.overlaps(axes.get_tightbbox()) and axes.bbox.height > 0.4 * whole.height
+    assert whole.x0 <= box.x0 < box.x1 <= whole.x1 and whole.y0 <= box.y0
+
+
 def test_a_logarithmic_axis_shows_what_a_linear_one_hides(tmp_path: Path) -> None:
     """A value that grows by a constant factor is a straight line."""
 

@@ -14,6 +14,7 @@ from shoal.plots.charts import Line, learning_curves
 from shoal.plots.figures import check_format
 from shoal.statistics.intervals import band, interval_text
 from shoal.statistics.scores import Band
+from shoal.storage.folders import distinct_names
 from shoal.storage.log import read_log
 
 
@@ -64,7 +65,8 @@ def plot(
             the folder of the first of several runs.
         metrics: columns of the log.
         lines: reference values, drawn as labelled horizontal lines in the first panel.
-        names: names of the runs in the legend; by default their folders' names.
+        names: names of the runs in the legend; by default their folders' names, with as much of the path before them as
+            tells them apart.
         title: by default the run's name.
         confidence: confidence level of the band.
 
@@ -79,7 +81,7 @@ def plot(
     metrics = items_of("metrics", metrics, str)
     if not runs or not metrics:
         raise InputError("A figure requires at least one run and one metric.")
-    names = items_of("names", names, str) if names is not None else [run.resolve().name for run in runs]
+    names = items_of("names", names, str) if names is not None else distinct_names([run.resolve() for run in runs])
     if len(names) != len(runs):
         raise InputError(f"There are {len(runs)} runs and {len(names)} names for them.")
     path = Path(path) if path is not None else (runs[0] if len(runs) == 1 else runs[0].parent) / "curves.png"

@@ -80,9 +80,25 @@ def set_title(axes: Any, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=10)
 
 
-def legend(axes: Any, **options: Any) -> None:
-    """A legend without a frame."""
-    axes.legend(**{"frameon": False, "fontsize": 9, "labelcolor": INK, "loc": "best", "handlelength": 1.6, **options})
+def legend(place: Any, **options: Any) -> None:
+    """A legend without a frame, of axes or of a figure."""
+    place.legend(**{"frameon": False, "fontsize": 9, "labelcolor": INK, "loc": "best", "handlelength": 1.6, **options})
+
+
+_FEW = 5
+"""Largest number of lines whose legend stands inside the axes."""
+
+
+def legend_of_lines(axes: Any, figure: Any) -> None:
+    """A legend inside the axes, or below all axes for many lines, for which the figure becomes higher."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) <= _FEW:
+        legend(axes)
+        return
+    width, height = figure.get_size_inches()
+    columns = max(1, int(width / (0.6 + 0.07 * max(map(len, labels)))))
+    figure.set_size_inches(width, height + 0.2 * math.ceil(len(labels) / columns))
+    legend(figure, handles=handles, loc="outside lower left", ncols=columns)
 
 
 def step_unit(longest: float) -> tuple[float, str]:
@@ -146,7 +162,7 @@ def draw_stacked(panels: Sequence[Lines], path: Path | str, title: str = "") -> 
     figure = new_figure(7.2, 1.0 + 3.1 * len(panels))
     every = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
     word = _draw_lines(every, panels, 0.08)
-    legend(every[0])
+    legend_of_lines(every[0], figure)
     for axes, panel in zip(every, panels, strict=True):
         _draw_marks(axes, panel.marks)
     every[-1].set_xlabel(panels[-1].x + word, color=INK)
@@ -168,7 +184,7 @@ def _beside(panels: Sequence[Panel], title: str) -> Any:
         word = _draw_lines([axes], [panel], 0.06)
         axes.set_xlabel(panel.x + word, color=INK)
     if lined:
-        legend(lined[0][0])
+        legend_of_lines(lined[0][0], figure)
     for axes, panel in every:
         if isinstance(panel, Estimates):
             _draw_rows(axes, panel, [PALETTE[0]] * len(panel.rows))

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.errors import GameError, InputError
 from shoal.plots.texts import estimate_text
 from shoal.reporting import page
-from shoal.reporting.facts import Facts, facts_of, sentence_without_folders
+from shoal.reporting.facts import Facts, facts_of, sentence_without_folders, shown_folder
 from shoal.reporting.page import Html, Page, html_table, joined_html, tag
 from shoal.reporting.replays import Recorded
 from shoal.reporting.replays import replays as played
@@ -19,6 +19,7 @@ from shoal.runs.api import check_same_environment
 from shoal.runs.open import open_run
 from shoal.runs.run import Run
 from shoal.storage import manifest
+from shoal.storage.folders import distinct_names
 from shoal.storage.manifest import rate_of
 from shoal.storage.zoo import located, output_of, shown
 from shoal.studies.compare import compare
@@ -215,10 +216,15 @@ def _write(
 
 
 def _labels(every: Sequence[Facts]) -> list[str]:
-    """The names of runs on the page: their algorithms if these differ, otherwise their folders."""
+    """The names of runs on the page: their algorithms if these differ, otherwise their folders, as far as the page
+    shows them."""
     algorithms = [facts.entries["algorithm"] for facts in every]
-    names = algorithms if len(set(algorithms)) == len(every) else [facts.name for facts in every]
-    return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names, 1)]
+    if len(set(algorithms)) == len(every):
+        return algorithms
+    folders = [Path(shown_folder(facts)) for facts in every]
+    return distinct_names(
+        [path if path.name not in ("", "..") else Path(facts.name) for path, facts in zip(folders, every, strict=True)]
+    )
 
 
 def _comparison(runs: Sequence[tuple[str, Facts]]) -> Html | None:

@@ -1,7 +1,7 @@
 """The folder of a run: its name, the check that it holds no other run, and ``evaluation.json``."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -110,3 +110,13 @@ def acts_greedily(folder: Path, best: bool = False) -> bool | None:
         found = inner if isinstance(inner := found.get("best"), dict) else {}
         return found.get("greedy", True) is not False if found else None  # earlier versions did not write it here
     return found["greedy"] is not False if "greedy" in found else None
+
+
+def distinct_names(folders: Sequence[Path]) -> list[str]:
+    """The names of folders, each with as many of the parts before it as tell it apart from the others; equal paths are
+    numbered."""
+    every, names = [folder.parts for folder in folders], []
+    for own in every:
+        differ = (k for k in range(1, len(own)) if all(other[-k:] != own[-k:] for other in every if other != own))
+        names.append("/".join(own[-next(differ, len(own)) :]))
+    return [f"{name} ({names[: i + 1].count(name)})" if names.count(name) > 1 else name for i, name in enumerate(names)]
