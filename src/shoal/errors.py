@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from shoal.system.notices import escaped
@@ -44,7 +45,11 @@ class FolderError(InputError):
 
 
 class FolderTakenError(FolderError):
-    """Another process is training in a folder, or the folder already contains a run."""
+    """Another process is training in ``folder``, or it already contains a run."""
+
+    def __init__(self, message: str, folder: Path | None = None):
+        super().__init__(message)
+        self.folder = folder
 
 
 class GameError(_PrintableError, RuntimeError):

@@ -125,7 +125,7 @@ def test_a_copied_folder_continues_elsewhere(falling: Agent, tmp_path: Path) -> 
     assert falling._evaluated is not None
     falling._evaluated = (falling._evaluated[0], falling._evaluated[1]._replace(greedy=False), 2)
     copy = falling.save(tmp_path / "copy")
-    assert acts_greedily(copy) is False
+    assert acts_greedily(copy, 24) is False
     with pytest.raises(InputError, match="already contains a run"):
         falling.save(copy)
     (own := tmp_path / "own").mkdir()

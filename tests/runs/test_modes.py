@@ -21,6 +21,7 @@ from shoal import algorithms
 from shoal.cli import train as cli
 from shoal.errors import InputError
 from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.folders import acts_greedily
 from shoal.storage.log import read_log
 from shoal.training.evaluation import Evaluation, Evaluator, preferred, selection_of
 from shoal.types import Scale
@@ -69,6 +70,14 @@ def test_score_policies_and_pictures_take_the_recorded_mode(run: shoal.Run, monk
     for greedy in (None, True):
         run.replay(seed=0, greedy=greedy)
     assert asked == [False, True]
+
+
+def test_the_evaluation_of_earlier_policies_decides_nothing(run: shoal.Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    (folder / "policy" / "1").rename(folder / "policy" / "2")  # as if trained on by an agent, which does not evaluate
+    assert acts_greedily(run.folder, 24) is False and acts_greedily(folder, 24) is None
+    assert shoal.load(folder).greedy and shoal.open_run(folder).acts_greedily
 
 
 def test_an_earlier_run_acts_greedily(run: shoal.Run, tmp_path: Path) -> None:

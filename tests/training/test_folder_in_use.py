@@ -138,6 +138,20 @@ def test_runs_that_begin_in_the_same_second_have_folders_of_their_own(
         assert api.in_new_folder("mappo", "a/b", start) == name.with_name("other")
 
 
+def test_a_folder_that_a_callback_wants_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    calls: list[Path] = []
+
+    def start(folder: Path) -> None:
+        calls.append(folder)
+        assert len(calls) == 1, "it is started again"
+        with hold(Path("elsewhere")):
+            pass
+
+    with hold(Path("elsewhere")), pytest.raises(FolderTakenError, match=r"training in '.*elsewhere'"):
+        api.in_new_folder("mappo", "a/b", start)
+
+
 @pytest.mark.parametrize("left", ["checkpoints", "policy", "metrics.jsonl"])
 def test_a_run_folder_without_run_json_is_not_overwritten(left: str, copy: Path) -> None:
     """Without run.json nothing could resume it, and a new run would remove its checkpoints."""

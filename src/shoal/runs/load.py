@@ -51,7 +51,7 @@ def load(
     policy = saved_policy(folder, algorithm, run.settings.seeds, identity(run.as_json(), CHANGEABLE), best)
     one = jax.tree.map(lambda x: x[seed_index(run.settings, seed)], policy)
     if greedy is None:
-        greedy = acts_greedily(Path(folder), best) is not False
+        greedy = acts_greedily(Path(folder), run.settings.steps_per_update, best) is not False
     title = f"{run.algorithm} in {run.environment}, seed {run.settings.seed if seed is None else seed}"
     return Policies(run.spec, algorithm, one, greedy=greedy, wrapping=run.settings.wrapping, title=title)
 

@@ -124,7 +124,7 @@ class Run:
         in the mode of the run's final evaluation, or without one in the better mode.
         """
         found = self._evaluated(episodes, greedy, seed, best)
-        recorded = acts_greedily(self.folder, best) if greedy is None else None
+        recorded = acts_greedily(self.folder, self.settings.steps_per_update, best) if greedy is None else None
         return found if recorded is None else found.in_mode(recorded)
 
     def _evaluated(self, episodes: int, greedy: bool | None = None, seed: int = 0, best: bool = False) -> Evaluation:
@@ -162,7 +162,7 @@ class Run:
     @property
     def acts_greedily(self) -> bool:
         """Whether the last policies act greedily by default: as the final evaluation recorded; True without one."""
-        return acts_greedily(self.folder) is not False
+        return acts_greedily(self.folder, self.settings.steps_per_update) is not False
 
     def policies(self, *, seed: int | None = None, greedy: bool | None = None, best: bool = False) -> Policies:
         """The trained policies; see :func:`shoal.load`."""

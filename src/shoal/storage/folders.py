@@ -9,6 +9,7 @@ from shoal.errors import FolderTakenError, InputError
 from shoal.security import reading
 from shoal.statistics.scores import MAX_FLOAT32
 from shoal.storage import log, manifest
+from shoal.storage.step_folders import committed_steps
 from shoal.system.files import from_json
 
 T = TypeVar("T")
@@ -52,24 +53,29 @@ def check_free(folder: Path, otherwise: str = "resume it") -> None:
     for name in _WRITTEN:
         reading.own_file(folder, name)
     if (folder / manifest.RUN_JSON).exists():
-        raise FolderTakenError(f"{folder} already contains a run; {otherwise}, or choose another folder.")
+        raise FolderTakenError(f"{folder} already contains a run; {otherwise}, or choose another folder.", folder)
     for name in ("checkpoints", "policy", "opponents", log.LOG_FILE):
         if (folder / name).exists():
             raise FolderTakenError(
-                f"{folder} contains {name} of a run, but no {manifest.RUN_JSON} to resume it; choose another folder."
+                f"{folder} contains {name} of a run, but no {manifest.RUN_JSON} to resume it; choose another folder.",
+                folder,
             )
     for name in _REPLACED:
         if (folder / name).exists():
-            raise FolderTakenError(f"{folder} contains {name}, which a run would replace; choose another folder.")
+            raise FolderTakenError(
+                f"{folder} contains {name}, which a run would replace; choose another folder.", folder
+            )
 
 
 def in_new_folder(algorithm: str, environment: str, start: Callable[[Path], T]) -> T:
     """Call ``start`` with a new folder; retries with another name if a run that starts at the same time takes it."""
     while True:
+        folder = new_folder(algorithm, environment)
         try:
-            return start(new_folder(algorithm, environment))
-        except FolderTakenError:
-            continue
+            return start(folder)
+        except FolderTakenError as error:
+            if error.folder is None or error.folder.absolute() != folder.absolute():  # a callback trains elsewhere
+                raise
 
 
 def new_folder(algorithm: str, environment: str) -> Path:
@@ -98,14 +104,19 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def acts_greedily(folder: Path, best: bool = False) -> bool | None:
-    """Whether a run's policies act greedily by default, as its final evaluation recorded; None if there is none.
+def acts_greedily(folder: Path, per_update: int, best: bool = False) -> bool | None:
+    """Whether a run's policies act greedily by default, as its final evaluation recorded; None if there is none, or
+    only one of earlier policies.
 
     Args:
         folder: the run's.
+        per_update: environment steps of an update, per seed.
         best: the best policies instead of the last.
     """
     found = read_evaluation(folder) or {}
+    newest = [step * per_update for step, _, _ in committed_steps(folder / "policy")[:1]]
+    if newest and found.get("step", newest[0]) != newest[0]:
+        return None
     if best:
         found = inner if isinstance(inner := found.get("best"), dict) else {}
         return found.get("greedy", True) is not False if found else None  # earlier versions did not write it here
