@@ -56,6 +56,29 @@ def far(a: np.ndarray, b: tuple[int, ...]) -> int:
     return int(np.abs(a - np.array(b)).max())
 
 
+def test_long_results_and_returns_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    drawn: list[tuple[str, float, float]] = []
+
+    class Pen(type(animation.ImageDraw.Draw(Image.new("RGB", (1, 1))))):
+        def text(self, xy, text, fill, font, anchor):
+            right = xy[0] + font.getlength(text) if anchor == "lm" else xy[0]
+            drawn.append((text, right - font.getlength(text), right))
+
+    frames = np.full((3, 60, 80, 3), 120, np.uint8)
+    monkeypatch.setattr(animation.ImageDraw, "Draw", Pen)
+    title, result = (
+        "mappo · pettingzoo:sisl/multiwalker_v9",
+        "distance 12.34, collisions 3, occupied 1.5, reached 33.3 %",
+    )
+    animate(frames, np.full((3, 3), -45678.9), tmp_path / "a.png", title=title, results=[result])
+    places = {text: (left, right) for text, left, right in drawn}
+    assert all(14 <= left < right <= 494 for left, right in places.values())
+    assert title in places and result in places
+    assert places["team return"][1] + 5 < min(left for text, (left, _) in places.items() if text.startswith("−"))
+    animate(frames, None, tmp_path / "a.png", title="x" * 200, results=["won"])
+    assert any(text.startswith("xxx") and text.endswith("…") and right <= 494 for text, _, right in drawn)
+
+
 def test_squares_have_corners_and_what_is_absent_is_not_drawn():
     one = scene(5)._replace(square=np.array([True, False, False]), labels=("", "", ""))
     x, y = one.centres[0] + 0.11  # beyond the circle of the same radius
@@ -150,7 +173,7 @@ def test_the_return_runs_per_episode_and_by_the_score(tmp_path: Path, monkeypatc
 
 
 def test_the_title_says_how_each_episode_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    titles: list[str] = []
+    titles: list[list[str]] = []
     panel = animation._panel
 
     def spy(body, title, clock, returns, now, caption):
@@ -164,10 +187,10 @@ def test_the_title_says_how_each_episode_ended(tmp_path: Path, monkeypatch: pyte
     said = [result_text({"won": won, "lost": lost}) for won, lost in ends]
     assert said == ["won", "lost", "draw"]
     animate(frames, None, tmp_path / "won.png", title="Team", first=first, results=results)
-    assert titles == ["Team · won", "Team · won", "Team · lost", "Team · lost"]
+    assert titles == [["Team · won"], ["Team · won"], ["Team · lost"], ["Team · lost"]]
     titles.clear()
     animate(frames, None, tmp_path / "two.png", first=first, results=[result_text({"kills": 3.0, "hits": 0.5}), ""])
-    assert titles == ["kills 3, hits 0.5000"] * 2 + [" "] * 2  # a line is kept free, so that all have one size
+    assert titles == [["kills 3, hits 0.5000"]] * 2 + [[""]] * 2  # a line is kept free, so that all have one size
     with pytest.raises(InputError, match="2 episodes and 1 results"):
         animate(frames, None, tmp_path / "one.png", first=first, results=["won"])
 

@@ -14,7 +14,7 @@ from shoal.errors import InputError
 from shoal.types import Scene, Seconds
 from shoal.video.encode import Packed, check_format, write_sheet, write_video
 from shoal.video.picture import EDGE, FAINT, INK, OVERSAMPLING, TRAIL, WHITE, Frame, draw_frame, font
-from shoal.video.timeline import Timeline
+from shoal.video.timeline import Timeline, fitted
 
 _MARGIN, _LINE, _SPARK = 14, 22, 30
 _ACCENT = (0, 114, 178)
@@ -56,7 +56,8 @@ def animate(
         title: printed above the picture.
         actions: drawn only if there are no frames.
         first: True where an episode starts; by default all frames are one episode.
-        results: each episode's result, for example "won", printed after the title; may be empty.
+        results: each episode's result, for example "won", printed after the title, or below it where both are too
+            wide for one line; may be empty.
         scores: combines the rewards [T, N] of the agents, for example ``EnvSpec.scores``; None: their sum.
         names: the agents' names, for the timeline.
         size: width of the picture in pixels; by default :data:`SIZE`, or the own width of RGB arrays if it lies
@@ -90,16 +91,16 @@ def animate(
     if len(results) != len(episodes):
         raise InputError(f"There are {len(episodes)} episodes and {len(results)} results.")
     team = None if rewards is None else rewards.sum(1) if scores is None else scores(rewards)
+    headings = _headings(title, results, size)
     images, seconds = Packed(), []
     for number, (start, stop) in enumerate(episodes):
         returns = None if team is None else np.cumsum(team[start:stop])
-        heading = " · ".join(text for text in (title, results[number]) if text) or " " * any(results)  # all of one size
         for t in np.unique(np.linspace(start, stop - 1, min(stop - start, most)).round().astype(int)).tolist():
             before = 0 if frames is None else 1  # the first frame precedes the first step
             clock = f"step {t - start + 1 - before} of {stop - start - before}"
             if len(episodes) > 1:
                 clock = f"episode {number + 1} of {len(episodes)}   {clock}"
-            images.append(_panel(body(t, start, stop), heading, clock, returns, t - start, captions[t]))
+            images.append(_panel(body(t, start, stop), headings[number], clock, returns, t - start, captions[t]))
             seconds.append(_LAST_FRAME_SECONDS if t == stop - 1 else 1 / fps)
     if len(images.sizes) > 1:
         raise InputError("All frames of a replay must have the same size.")
@@ -195,25 +196,40 @@ def _captions(frames: Sequence[Frame] | np.ndarray | None, length: int) -> list[
     return list(texts) if any(texts) else [None] * length
 
 
+def _headings(title: str, results: Sequence[str], width: int) -> list[list[str]]:
+    """The lines above the picture of each episode, equally many for all: the title with the result, or each by itself
+    where they are too wide together."""
+    together = [" · ".join(text for text in (title, result) if text) for result in results]
+    if not any(together):
+        return [[] for _ in results]
+    if title and max(map(font(16, bold=True).getlength, together)) > width:
+        return [[title, result][: 1 + any(results)] for result in results]
+    return [[text] for text in together]
+
+
 def _panel(
-    body: Image.Image, title: str, clock: str, returns: np.ndarray | None, now: int, caption: str | None
+    body: Image.Image, heading: Sequence[str], clock: str, returns: np.ndarray | None, now: int, caption: str | None
 ) -> Image.Image:
-    """The picture with its title above, and step, caption and return below."""
-    head = _MARGIN + (_LINE + 6 if title else 0)
+    """The picture with its heading above, and step, caption and return below."""
+    head = _MARGIN + (_LINE * len(heading) + 6 if heading else 0)
     foot = 8 + _LINE * (1 + (caption is not None)) + (_SPARK if returns is not None else 0) + 6
     image = Image.new("RGB", (body.width + 2 * _MARGIN, head + body.height + foot), WHITE)
     image.paste(body, (_MARGIN, head))
     pen, right, y = ImageDraw.Draw(image), image.width - _MARGIN, head + body.height + 8 + _LINE // 2
-    if title:
-        pen.text((_MARGIN, _MARGIN + _LINE // 2 - 2), title, INK, font(16, bold=True), anchor="lm")
+    for i, text in enumerate(heading):
+        face = font(13) if i else font(16, bold=True)
+        pen.text(
+            (_MARGIN, _MARGIN + i * _LINE + _LINE // 2 - 2), fitted(text, body.width, face), INK, face, anchor="lm"
+        )
     if caption is not None:
         pen.text((_MARGIN, y), caption, INK, font(13), anchor="lm")
         y += _LINE
     pen.text((_MARGIN, y), clock, FAINT, font(13), anchor="lm")
     if returns is not None:
-        number = f"{returns[now]:.1f}".replace("-", "−")
-        wide = font(13, bold=True).getlength("−0000.0")
-        pen.text((right, y), number, INK, font(13, bold=True), anchor="rm")
+        number, least, most = (f"{x:.1f}".replace("-", "−") for x in (returns[now], returns.min(), returns.max()))
+        face = font(13, bold=True)
+        wide = max(face.getlength("−0000.0"), 8 + max(face.getlength(least), face.getlength(most)))
+        pen.text((right, y), number, INK, face, anchor="rm")
         pen.text((right - wide, y), "team return", FAINT, font(13), anchor="rm")
         image.paste(_spark((body.width, _SPARK - 2), returns, now), (_MARGIN, y + _LINE // 2 + 2))
     return image

@@ -68,7 +68,7 @@ class Timeline:
             raise InputError(f"There are {self.agents} agents and {len(self.names)} names.")
         self.shared = rewards is not None and self.agents > 1 and bool((rewards == rewards[:, :1]).all())
         self.row = int(np.clip(360 / self.agents, 14, 30))
-        self.labels = tuple(_shortened(name.replace("_", " "), size // 3) for name in self.names)
+        self.labels = tuple(fitted(name.replace("_", " "), size // 3) for name in self.names)
         self._drawn: Any = (None,)
         self.gutter = 14 + max(round(font(12).getlength(name)) for name in (*self.labels, "reward"))
 
@@ -167,10 +167,11 @@ def _largest(values: np.ndarray) -> float:
     return float(values[np.abs(values).argmax()])
 
 
-def _shortened(name: str, width: int) -> str:
-    """``name``, truncated to ``width`` pixels."""
-    if font(12).getlength(name) <= width:
+def fitted(name: str, width: int, face: Any = None) -> str:
+    """``name``, truncated to ``width`` pixels in the font ``face``; None for the small one."""
+    face = font(12) if face is None else face
+    if face.getlength(name) <= width:
         return name
-    while name and font(12).getlength(f"{name}…") > width:
+    while name and face.getlength(f"{name}…") > width:
         name = name[:-1]
     return f"{name}…"
