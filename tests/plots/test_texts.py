@@ -8,6 +8,7 @@ import pytest
 
 from shoal.errors import InputError
 from shoal.plots.texts import duration_text, estimate_text, estimate_texts, markdown_table, number_text, summary
+from shoal.statistics.intervals import interval
 from shoal.storage import manifest
 from shoal.storage.log import Log
 
@@ -21,11 +22,15 @@ def test_numbers_are_rounded_to_what_is_readable():
         0.0123412: "0.01234",
         1.2345e-5: "1.234e−05",
         math.inf: "inf",
+        -3.4e38: "−3.400e+38",
+        10**15 - 1: "999,999,999,999,999",
     }
     assert {value: number_text(value) for value in numbers} == numbers
     estimates = {(-16.43, -17.1, -15.66): "−16.43 [−17.10, −15.66]", (1234.5, 1111.0, 1358.0): "1,234 [1,111, 1,358]"}
     assert {value: estimate_text(value) for value in estimates} == estimates
     assert estimate_text((2.0, math.nan, math.nan)) == "2"
+    assert estimate_text(interval(np.array([0.7] * 6))) == "0.70 [0.70, 0.70]"
+    assert estimate_texts([interval(np.array([0.7] * 6))]) == ["0.7000 [0.7000, 0.7000]"]
     assert estimate_text((2.0, 2.0, 2.0)) == "2.00 [2.00, 2.00]"
     won, mixed = (
         [(100.0, 100.0, 100.0), (15.2, 10.9, 19.9)],

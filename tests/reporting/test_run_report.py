@@ -230,7 +230,10 @@ def test_episodes_that_cannot_be_played_are_left_out(tmp_path: Path, monkeypatch
         found = report(folder)
         assert f"The episodes cannot be played: {error}" in found.text and "replay-data" not in found.data
     monkeypatch.setattr(command, "played", lambda *_, **__: {"runs": [EVIL[0]]})
-    assert report(folder).data["replay-data"] == {"runs": [EVIL[0]]}
+    found = report(folder)
+    assert found.data["replay-data"] == {"runs": [EVIL[0]]} and "Actions are greedy." in found.text
+    edit(folder / "evaluation.json", lambda x: x.update(greedy=False))
+    assert "Actions are sampled." in report(folder).text
     assert "replay-data" not in report(folder, replays=False).data
 
 

@@ -21,10 +21,16 @@ from shoal.storage.log import read_log
 from shoal.system.notices import escaped
 
 
+def _width(estimate: Estimate) -> float:
+    """Of an interval; 0 if it is rounding error, which equal values leave in their mean."""
+    width = estimate[2] - estimate[1]
+    return 0.0 if width <= 1e-12 * max(map(abs, estimate)) else width
+
+
 def estimate_text(estimate: Estimate) -> str:
     """``mean [low, high]``, rounded to the half-width's second digit; the mean alone if there is no interval."""
     mean, low, high = estimate
-    half = (high - low) / 2
+    half = _width(estimate) / 2
     if not math.isfinite(half):
         return number_text(mean)
     digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 2
@@ -37,7 +43,7 @@ def estimate_texts(estimates: Sequence[Estimate], typical: bool = False) -> list
     They are those of the most precise estimate, at most four digits of the largest; if ``typical``, those of the median
     half-width, at most four digits of the median value.
     """
-    return _with_equal_decimals(estimates, [one[2] - one[1] for one in estimates], typical)
+    return _with_equal_decimals(estimates, [_width(one) for one in estimates], typical)
 
 
 def number_texts(values: Sequence[float | int]) -> list[str]:
@@ -67,9 +73,11 @@ def _with_equal_decimals(
 
 
 def number_text(value: float | int) -> str:
-    """Integers with thousands separators, other numbers with four significant digits."""
+    """Integers with thousands separators, other numbers with four significant digits; from 10¹⁵ on with an exponent."""
     if not math.isfinite(value):
         return str(float(value)).replace("-", "−")
+    if abs(value) >= 1e15:
+        return f"{value:.3e}".replace("-", "−")
     if float(value).is_integer():
         return f"{int(value):,}".replace("-", "−")
     digits = max(0, 3 - math.floor(math.log10(abs(value))))

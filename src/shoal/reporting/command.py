@@ -202,17 +202,28 @@ def _write(
     """
     document, notes = None, [said] if said else []
     if runs:
-        room = page.budget(made([*notes, _NOTHING]))
+        acting = _acting(runs)
+        room = page.budget(made([*notes, acting, _NOTHING]))
         try:
             document = played(runs, episodes=episodes, budget=room, recorded=recorded)
             if document is not None and page.replays_size(document) > room:
                 document, notes = None, [*notes, "The page has no replays, since they would exceed its size limit."]
+            elif document is not None and document.get("runs"):
+                notes.append(acting)
         except (InputError, GameError) as error:
             notes.append(sentence_without_folders(f"The episodes cannot be played: {error}"))
     if document is None and not notes:
         notes.append(_NOTHING)
     write_bytes(path, page.page_bytes(made(notes), document))
     return path
+
+
+def _acting(runs: Sequence[tuple[str, Run]]) -> str:
+    """How the policies of replays act."""
+    modes = {label: "greedy" if run.acts_greedily else "sampled" for label, run in runs}
+    if len(set(modes.values())) == 1:
+        return f"Actions are {next(iter(modes.values()))}."
+    return f"Actions are {', '.join(f'{mode} in {label}' for label, mode in modes.items())}."
 
 
 def _labels(every: Sequence[Facts]) -> list[str]:
