@@ -1,14 +1,17 @@
 """Checkpoints come back bit for bit, damage is seen, and a crash never leaves a run without one."""
 
+import logging
 import threading
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import absl.logging
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import orbax.checkpoint
 import pytest
 
 from shoal.errors import CheckpointError, InputError
@@ -246,3 +249,19 @@ def test_a_branch_is_read_by_todays_names_of_its_fields(tmp_path: Path):
     found = restore_part(checkpoints, "learner", {"target": New(np.zeros(2), np.zeros(3))}, 4)
     np.testing.assert_array_equal(found["target"].actor, np.arange(2.0))
     np.testing.assert_array_equal(found["target"].critic, np.arange(3.0))
+
+
+def test_the_root_logger_stays_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it has no handler, absl would give it one, and a later call of logging.basicConfig would do nothing."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    for name in ("save", "restore"):
+        real = getattr(orbax.checkpoint.Checkpointer, name)
+
+        def telling(*given: Any, real: Any = real, **named: Any) -> Any:
+            absl.logging.info("hello")
+            return real(*given, **named)
+
+        monkeypatch.setattr(orbax.checkpoint.Checkpointer, name, telling)
+    Checkpoints(tmp_path).save(1, {"x": np.ones(3)}, {})
+    Checkpoints(tmp_path).restore({"x": np.ones(3)})
+    assert logging.root.handlers == []

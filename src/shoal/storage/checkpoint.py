@@ -11,7 +11,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, partial
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -351,10 +352,21 @@ def read_index(path: Path) -> dict:
     return index
 
 
-def _alone() -> Any:
-    """An Orbax checkpointer that does not wait for other processes, where JAX runs on several hosts."""
-    import orbax.checkpoint as ocp
+@contextmanager
+def _orbax() -> Iterator[Any]:
+    """Orbax, whose logging inside the block leaves the root logger as it is."""
+    handler = logging.NullHandler()  # without any, absl calls basicConfig, after which a user's own call has no effect
+    logging.root.addHandler(handler)
+    try:
+        import orbax.checkpoint
 
+        yield orbax.checkpoint
+    finally:
+        logging.root.removeHandler(handler)
+
+
+def _alone(ocp: Any) -> Any:
+    """An Orbax checkpointer that does not wait for other processes, where JAX runs on several hosts."""
     here = jax.process_index()
     options = ocp.options.MultiprocessingOptions(primary_host=here, active_processes={here}, barrier_sync_key_prefix="")
     return ocp.Checkpointer(
@@ -363,8 +375,6 @@ def _alone() -> Any:
 
 
 def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
-    import orbax.checkpoint as ocp
-
     # Orbax does not support arrays without elements.
     tree = {str(i): array for i, array in enumerate(arrays) if array.size}
     if tree:
@@ -372,7 +382,7 @@ def _write_arrays(folder: Path, arrays: list[np.ndarray]) -> None:
         was, log.disabled = log.disabled, True  # errors that it logs at length are raised as well
         sys.unraisablehook = partial(_unraisable, unraisable)
         try:
-            with _alone() as checkpointer:
+            with _orbax() as ocp, _alone(ocp) as checkpointer:
                 checkpointer.save(folder, args=ocp.args.PyTreeSave(tree))
             sys.unraisablehook = unraisable  # but not after a failure, when some arrays may still be in flight
         except ValueError as error:
@@ -396,14 +406,13 @@ def read_arrays(folder: Path, leaves: list[Leaf]) -> list[np.ndarray | None]:
     Raises:
         CheckpointError: they differ from the index.
     """
-    import orbax.checkpoint as ocp
-
-    wanted = {str(i): ocp.RestoreArgs(restore_type=np.ndarray) for i, leaf in enumerate(leaves) if 0 not in leaf.shape}
+    names = [str(i) for i, leaf in enumerate(leaves) if 0 not in leaf.shape]
     arrays: dict[str, np.ndarray] = {}
-    if wanted:
+    if names:
         try:
-            with _alone() as checkpointer:
-                _check_stored(checkpointer.metadata(folder), {name: leaves[int(name)] for name in wanted})
+            with _orbax() as ocp, _alone(ocp) as checkpointer:
+                wanted = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names}
+                _check_stored(checkpointer.metadata(folder), {name: leaves[int(name)] for name in names})
                 arrays = checkpointer.restore(folder, args=ocp.args.PyTreeRestore(item=wanted, restore_args=wanted))
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"The arrays of the checkpoint {folder.parent.name!r} cannot be read.") from error
