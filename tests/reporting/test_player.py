@@ -231,6 +231,34 @@ def test_every_kind_of_scene_is_drawn(
     browser.open(page(document), look, width=360, height=700, scheme="dark")
 
 
+def test_colours_of_actions_are_numbered_and_not_said_to_differ_where_they_are_many(
+    browser: Browser, page: Page, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run, episode = bare(tmp_path)
+    document = document_of(monkeypatch, ("one", run, episode), ("many", run, episode))
+    document["runs"][1]["space"]["n"] = 17
+
+    def look(page: Any) -> None:
+        state(page)
+        page.evaluate("""() => {
+            window.said = [];
+            const write = CanvasRenderingContext2D.prototype.fillText;
+            CanvasRenderingContext2D.prototype.fillText = function (...given) {
+                window.said.push(given[0]);
+                write.apply(this, given);
+            };
+        }""")
+        page.locator(".sp-canvas").first.focus()
+        page.keyboard.press("ArrowRight")
+        until(page, step=1)
+        state(page)
+        said = page.evaluate("window.said")
+        assert {"actions over time, one colour per action", "actions over time"} <= set(said)
+        assert {str(action) for action in episode.actions[: len(episode.rewards), 0].ravel()} <= set(said)
+
+    browser.open(page(document), look)
+
+
 def test_colours_follow_the_scheme_while_it_is_open(
     browser: Browser, page: Page, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -113,9 +113,14 @@
     pen.drawImage(image, (width - wide) / 2, (height - high) / 2, wide, high);
   };
 
+  const SECOND = 0.45; // opacity of the colours of the actions that follow the first eight
+  const LIGHT = ["#e69f00", "#cc79a7", "#56b4e9", "#f0e442", "#999999"]; // with dark numbers
+
   const tint = (episode, j, agent) => {
     const action = episode.of("actions", j, agent);
-    if (episode.run.space.kind === "discrete") return [PALETTE[action[0] % PALETTE.length], 1];
+    if (episode.run.space.kind === "discrete") {
+      return [PALETTE[action[0] % PALETTE.length], action[0] < PALETTE.length ? 1 : SECOND, action[0]];
+    }
     const { low, high } = episode.run.space;
     const own = Array.from(action).slice(0, episode.run.dims[agent]);
     const mean = own.reduce((sum, value) => sum + value, 0) / Math.max(own.length, 1);
@@ -136,12 +141,16 @@
       const words = name.length > 16 ? `${name.slice(0, 15)}…` : name;
       parts.write(pen, words, 4, top + line / 2, Math.min(13, line * 0.7), ink, "left", i === view.agent);
       for (let t = 0; t < episode.shown; t += 1) {
-        const [colour, opacity] = tint(episode, t, i);
+        const [colour, opacity, number] = tint(episode, t, i);
         pen.fillStyle = colour;
         pen.globalAlpha = opacity;
         pen.fillRect(left + t * column, top + 2, Math.max(column - (column > 4 ? 1 : 0), 0.5), line - 4);
+        pen.globalAlpha = 1;
+        const size = Math.min(11, line - 6);
+        if (number === undefined || size < 8 || column < 4 + 0.65 * size * String(number).length) continue;
+        const dark = LIGHT.includes(colour) ? "#111111" : "#ffffff";
+        parts.write(pen, String(number), left + (t + 0.5) * column, top + line / 2, size, opacity < 1 ? colours.ink : dark);
       }
-      pen.globalAlpha = 1;
       scene.spots.push({ agent: i, row: true, x: 0, y: top + line / 2, reach: line / 2 });
     }
     const at = left + Math.min(j + part, episode.shown) * column;
@@ -151,6 +160,8 @@
     pen.moveTo(at, 0);
     pen.lineTo(at, 8 + n * line);
     pen.stroke();
-    parts.write(pen, "actions over time, one colour per action", left, 20 + n * line, 12, colours.faint, "left");
+    const { kind, n: choices } = episode.run.space;
+    const apart = kind === "discrete" && choices <= 2 * PALETTE.length;
+    parts.write(pen, `actions over time${apart ? ", one colour per action" : ""}`, left, 20 + n * line, 12, colours.faint, "left");
   };
 })();
