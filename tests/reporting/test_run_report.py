@@ -346,7 +346,7 @@ def test_a_command_that_cannot_be_written_is_a_call(tmp_path: Path) -> None:
 
 
 def test_the_page_has_no_folders_of_absolute_paths(tmp_path: Path) -> None:
-    flags = {"init_from": f"{tmp_path}/before", "opponents": f"{tmp_path}/a foe"}
+    flags: dict[str, Any] = {"init_from": f"{tmp_path}/before", "opponents": f"{tmp_path}/a foe"}
     env = {"level": f"{tmp_path}/maps/one.txt"}
     folder = run(tmp_path / "one", SCORES, environment="absent:Meeting", env=env, **flags)
     text = report(folder).text
