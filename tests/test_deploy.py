@@ -211,3 +211,26 @@ def test_invalid_input_is_refused(case: Case) -> None:
         with pytest.raises(InputError, match="the agents are agent_0, agent_1"):
             policies.agent(name)
     assert policies.agent(1).name == policies.agent("agent_1").name == "agent_1"
+
+
+def test_what_is_no_observation_is_refused_in_one_sentence(case: Case) -> None:
+    team, good, n = case.policies(), case.observations(0), case.env.spec.num_agents
+    for given in (None, 5, np.float64(5), "abc", [["a"]] * n, [None] * n, [[[1], 1]] * n):
+        with pytest.raises(InputError, match=r"rows of observation are needed|observation (is no array|has width)"):
+            team.act(given)
+    with pytest.raises(InputError, match=f"{n} rows of legal actions are needed, one per agent, not 3"):
+        team.act(good, legal=3)
+    with pytest.raises(InputError, match=f"{n} rows of alive are needed, one per agent, not True"):
+        team.act(good, alive=True)
+
+
+def test_a_seed_of_samples_gives_other_actions(case: Case) -> None:
+    def drawn(seed: int) -> list[np.ndarray]:
+        policies = (case.algorithm, case.learner.policy)
+        agent = Policies(case.env.spec, *policies, greedy=False).agent(0, sample_seed=seed)
+        return [np.asarray(agent.act(case.observations(0)[0])) for _ in range(20)]
+
+    first, again, other = (np.stack(drawn(seed)) for seed in (0, 0, 1))
+    assert (first == again).all() and (first != other).any()
+    with pytest.raises(InputError, match="seed of samples must be a whole number"):
+        case.policies().agent(0, sample_seed=-1)

@@ -10,7 +10,7 @@ import numpy as np
 from shoal.environments.interface import Converter, row_of
 from shoal.environments.rows import parts_of
 from shoal.environments.wrappers import Wrapping, change_of, unwrapped
-from shoal.errors import InputError
+from shoal.errors import InputError, shortened
 from shoal.export.files import Format, check_path, write_policy
 from shoal.export.function import of_one_agent, policy_function
 from shoal.system import notices
@@ -156,7 +156,12 @@ class Policies:
             seed: seed of the samples.
             wrapping: the wrappers of training; ``Policies.spec`` is the spec without them.
             title: origin of the policies, for ``repr``; by default the environment's name.
+
+        Raises:
+            InputError: ``seed`` is no whole number from 0 to 2³² - 1.
         """
+        if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+            raise InputError(f"The seed of samples must be a whole number from 0 to 2^32 - 1, not {shortened(seed)}.")
         self._title = title or spec.name
         self._wrapping = (wrapping or Wrapping()).observing
         self._trained_for, self.spec, self.greedy = spec, unwrapped(spec, self._wrapping), greedy
@@ -292,14 +297,20 @@ class Policies:
         """The names of living agents, from names, N booleans or a dict of booleans."""
         if isinstance(alive, Mapping):
             return [name for name, lives in alive.items() if lives]
+        if alive is not None and not hasattr(alive, "__iter__"):
+            raise InputError(f"alive says of each agent whether it lives, or names those that do, not {alive!r}.")
         if alive is None or not all(isinstance(x, bool | np.bool_) for x in alive):
             return alive
         if len(alive) not in (0, len(self.agents)):
             raise InputError(f"{len(self.agents)} booleans say who is alive, one per agent, not {len(alive)}.")
         return [name for name, lives in zip(self.agents, alive, strict=False) if lives]
 
-    def agent(self, name: str | int) -> AgentPolicy:
+    def agent(self, name: str | int, *, sample_seed: int = 0) -> AgentPolicy:
         """The policy of one agent, with its own recurrent state.
+
+        Args:
+            name: its name or index.
+            sample_seed: seed of the samples, which agents that draw alike should not share.
 
         Raises:
             InputError: the agent is unknown, or the algorithm acts on all observations.
@@ -307,7 +318,13 @@ class Policies:
         index = self._index(name)
         policy = self._learner.policy
         team = Policies(
-            self._trained_for, self._algorithm, policy, greedy=self.greedy, wrapping=self._wrapping, title=self._title
+            self._trained_for,
+            self._algorithm,
+            policy,
+            greedy=self.greedy,
+            seed=sample_seed,
+            wrapping=self._wrapping,
+            title=self._title,
         )
         return AgentPolicy(team, index)
 
@@ -359,14 +376,18 @@ class Policies:
             raise InputError(f"The global state has width {width}, not {state.size}.")
         return state
 
-    def _rows(self, given: Observations, widths: Sequence[int], width: int, what: str) -> np.ndarray:
+    def _rows(self, given: Any, widths: Sequence[int], width: int, what: str) -> np.ndarray:
         if isinstance(given, Mapping):
             missing = [name for name in self.agents if name not in given]
             if missing:
                 raise InputError(f"The {what} of {', '.join(missing)} is missing.")
             given = [given[name] for name in self.agents]
-        if len(given) != len(self.agents):
-            raise InputError(f"{len(self.agents)} rows of {what} are needed, one per agent, not {len(given)}.")
+        try:
+            count: Any = len(given)
+        except TypeError:  # also of an array without axes
+            count = shortened(given)
+        if count != len(self.agents):
+            raise InputError(f"{len(self.agents)} rows of {what} are needed, one per agent, not {count}.")
         rows = np.zeros((len(self.agents), width), np.uint8 if what == OBSERVATION and self.spec.packed else np.float64)
         for i, row in enumerate(given):
             row = self._row(i, row, widths, width, what)
@@ -377,7 +398,10 @@ class Policies:
         if what == OBSERVATION and self.spec.packed:
             padded = isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.shape == (width,)
             return given if padded else row_of(parts_of(self.spec)[i], given, self.agents[i])
-        row = np.asarray(given).reshape(-1)
+        try:
+            row = np.asarray(() if given is None else given, np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            raise InputError(f"{self.agents[i]}'s {what} is no array of numbers: {shortened(given)}.") from None
         if row.size not in (widths[i], width):
             raise InputError(f"{self.agents[i]}'s {what} has width {widths[i]}, not {row.size}.")
         return row

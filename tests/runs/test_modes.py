@@ -72,6 +72,17 @@ def test_score_policies_and_pictures_take_the_recorded_mode(run: shoal.Run, monk
     assert asked == [False, True]
 
 
+def test_loaded_policies_draw_by_a_seed(run: shoal.Run, unchecked_annotations: None) -> None:
+    first, again, other = (shoal.load(run.folder, sample_seed=seed) for seed in (0, 0, 1))
+    drawn = [
+        [team.act(OBSERVED).tolist() for _ in range(20)] for team in (first, again, other, run.policies(sample_seed=1))
+    ]
+    assert drawn[0] == drawn[1] != drawn[2] == drawn[3]
+    for wrong in ("0", 0.0):
+        with pytest.raises(InputError, match="seed must be a whole number"):
+            shoal.load(run.folder, seed=wrong)  # type: ignore[arg-type]
+
+
 def test_the_evaluation_of_earlier_policies_decides_nothing(run: shoal.Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run.folder, folder)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from shoal.deploy import Policies
-from shoal.errors import CheckpointError, InputError
+from shoal.errors import CheckpointError, InputError, shortened
 from shoal.runs.build import acting_algorithm, opponents_of, saved_policy
 from shoal.sides.opponents import PAST
 from shoal.storage.checkpoint import Checkpoints, restore_part
@@ -25,7 +25,13 @@ from shoal.types import Algorithm, Learner
 
 
 def load(
-    folder: str | Path, *, seed: int | None = None, greedy: bool | None = None, trust: bool = False, best: bool = False
+    folder: str | Path,
+    *,
+    seed: int | None = None,
+    greedy: bool | None = None,
+    trust: bool = False,
+    best: bool = False,
+    sample_seed: int = 0,
 ) -> Policies:
     """Load the trained policies of a run; the environment itself is not needed.
 
@@ -36,6 +42,7 @@ def load(
             better (docs/evaluation.md), and greedily without one.
         trust: import an algorithm ``module:make`` even if the folder is not of your own training (docs/security.md).
         best: the policy with the best evaluation during training (``eval_every``) instead of the last one.
+        sample_seed: seed of the samples. Policies that are loaded twice with the same one draw the same actions.
 
     Raises:
         InputError: the folder holds no run, the run does not have the seed, or its algorithm is not imported for an
@@ -53,7 +60,8 @@ def load(
     if greedy is None:
         greedy = acts_greedily(Path(folder), run.settings.steps_per_update, best) is not False
     title = f"{run.algorithm} in {run.environment}, seed {run.settings.seed if seed is None else seed}"
-    return Policies(run.spec, algorithm, one, greedy=greedy, wrapping=run.settings.wrapping, title=title)
+    wrapping = run.settings.wrapping
+    return Policies(run.spec, algorithm, one, greedy=greedy, seed=sample_seed, wrapping=wrapping, title=title)
 
 
 def learner_with_critic(folder: Path, algorithm: Algorithm, seeds: int, run: Mapping[str, Any]) -> Learner:
@@ -85,6 +93,8 @@ def seed_index(settings: Settings, seed: int | None) -> int:
     Raises:
         InputError: the run does not have the seed.
     """
+    if not isinstance(seed, int | np.integer | None):
+        raise InputError(f"seed must be a whole number, not {shortened(seed)}.")
     index = 0 if seed is None else seed - settings.seed
     if not 0 <= index < settings.seeds:
         last = settings.seed + settings.seeds - 1

@@ -164,9 +164,11 @@ class Run:
         """Whether the last policies act greedily by default: as the final evaluation recorded; True without one."""
         return acts_greedily(self.folder, self.settings.steps_per_update) is not False
 
-    def policies(self, *, seed: int | None = None, greedy: bool | None = None, best: bool = False) -> Policies:
+    def policies(
+        self, *, seed: int | None = None, greedy: bool | None = None, best: bool = False, sample_seed: int = 0
+    ) -> Policies:
         """The trained policies; see :func:`shoal.load`."""
-        return load(self.folder, seed=seed, greedy=greedy, best=best, trust=self.trusted)
+        return load(self.folder, seed=seed, greedy=greedy, best=best, trust=self.trusted, sample_seed=sample_seed)
 
     def export(
         self,
