@@ -298,7 +298,8 @@ _Q: list[tuple[str, Flags]] = [
     ("mpe/*", _Q_MPE),
     ("grid/stag_hunt", _Q_HUNT),
     ("lbf/8x8-2p-2f", _Q_FORAGING | {"steps": 3e5}),
-    ("lbf/*", _Q_FORAGING),
+    # As they are, positions and levels of up to 15 let QMIX's values diverge on larger tasks (docs/defaults.md).
+    ("lbf/*", _Q_FORAGING | {"normalise_inputs": True}),
     ("*", _ANYWHERE),
 ]
 
