@@ -353,6 +353,9 @@ def test_the_page_has_no_folders_of_absolute_paths(tmp_path: Path) -> None:
     assert str(tmp_path) not in text and tmp_path.name not in text
     assert "--env.level one.txt" in text and "--init-from before --opponents 'a foe'" in text
     assert "The episodes cannot be played: " in text
+    assert facts.sentence_without_folders("hand it '/home/al x/a/ma...: use '/b/c d' or /e/f.") == (
+        "hand it 'ma...: use 'c d' or f."
+    )
     edit(folder / "run.json", lambda x: x["config"]["config"].pop("gamma"))
     found = report(folder)
     assert str(tmp_path) not in found.text and ["--env.level", "one.txt"] in found.tables["All flags of the run"]

@@ -67,7 +67,7 @@ def test_an_episode_without_its_pictures(capfd: pytest.CaptureFixture) -> None:
     ("fault", "said"),
     [
         ("raise", r"its renderer raised RuntimeError: there is no screen"),
-        ("exit", r"its renderer died \(exit code 3\)"),
+        ("exit", r"its renderer raised SystemExit: 3"),
         ("make", r"worker 0 died \(signal 6\) while it built its games"),
     ],
 )

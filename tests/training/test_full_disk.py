@@ -91,17 +91,19 @@ def test_training_with_a_disk_that_is_full_from_any_call_on(
 
 def test_the_first_of_two_write_errors_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint fails first, and TensorBoard's last rows cannot be written either."""
-    trainer = trained.Idle(tmp_path, updates=3, checkpoint_seconds=0.0)
+    trainer, failed = trained.Idle(tmp_path, updates=3, checkpoint_seconds=0.0), []
 
     def full(*_: Any) -> None:
+        failed.append(True)
         raise CheckpointError("The checkpoint cannot be written.")
 
     def full_as_well(*_: Any) -> None:
-        raise WriteError("events cannot be written.")
+        if failed:
+            raise WriteError("events cannot be written.")
 
     monkeypatch.setattr(trainer.checkpoints, "save", lambda step, *_: step and full())
     monkeypatch.setattr(tensorboard.Events, "flush", lambda self: setattr(self, "_flushed", 0.0))
-    monkeypatch.setattr(trainer.log, "close", full_as_well)
+    monkeypatch.setattr(trainer.log, "flush", full_as_well)
     with pytest.raises(CheckpointError, match=r"The checkpoint cannot"):
         trainer.run()
     with pytest.raises(WriteError, match="events cannot"), trainer.log:

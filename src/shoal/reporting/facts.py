@@ -206,7 +206,10 @@ def without_folders(value: Any) -> Any:
     return PureWindowsPath(value).name or value if local else value
 
 
-_FOLDERS = re.compile(r"""(?<=')/[^'\n]*/(?=[^'/\n]+')|(?<![\w./:'~-])/(?:[^\s/'"]+/)+(?=[^\s/'"])""")
+_FOLDERS = re.compile(
+    r"""(?<=')/[^'\n]*/(?=[^'/\n]+')|(?<=')/[^'\n]*/(?=[^'/\n]*\.\.\.)|(?<![\w./:'~-])/(?:[^\s/'"]+/)+(?=[^\s/'"])"""
+)
+"""The folders of absolute paths: of quoted ones, of quoted ones that were cut short (``...``), and of others."""
 
 
 def sentence_without_folders(text: str) -> str:
