@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import toys
+from shoal.equations.normalise import Running
 from shoal.errors import InputError
 from shoal.networks.inputs import (
     actor_input,
@@ -141,9 +142,10 @@ def test_agents_of_another_role_are_scaled_apart_and_padding_stays_zero():
         np.testing.assert_allclose(own.mean(0), 0, atol=0.12)
         np.testing.assert_allclose(own.std(0), 1, atol=0.1)
     np.testing.assert_array_equal(got[..., 2, 3], 0)
+    assert isinstance(inputs.obs, Running)
     np.testing.assert_array_equal(inputs.obs.mean[0], inputs.obs.mean[1])
-    alike = replace(SPEC, obs_dims=(4, 4, 4), roles=(0, 0, 0))
-    assert init_inputs(alike, True).obs.mean.shape == (4,)
+    alike = init_inputs(replace(SPEC, obs_dims=(4, 4, 4), roles=(0, 0, 0)), True).obs
+    assert isinstance(alike, Running) and alike.mean.shape == (4,)
 
 
 @pytest.mark.parametrize("roles", [(0, 0, 0), (0, 0, 1)])
@@ -166,6 +168,7 @@ def test_absent_entities_stay_absent_and_their_order_does_not_matter(roles):
         return inputs, got[..., 1:7].reshape(units.shape), got[..., [0, 7, 8]]
 
     inputs, got, others = scaled(None, units)
+    assert isinstance(inputs.obs, tuple) and not isinstance(inputs.obs, Running)
     assert [part.mean.shape[1:] for part in inputs.obs] == [(1,), (3, 2), (2,)]
     np.testing.assert_array_equal(got[~there], 0)
     for who in ([0, 1, 2],) if roles[2] == 0 else ([0, 1], [2]):

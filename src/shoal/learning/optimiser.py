@@ -57,7 +57,7 @@ def optimiser(
         updates, after = tx.update(flat, state, weights)
         moves = (flat != 0).any()
         weights, state = jax.tree.map(
-            lambda new, old: jnp.where(moves, new, old), (weights - rate * updates, after), (weights, state)
+            lambda new, old: jnp.where(moves, new, old), (weights - rate * jnp.asarray(updates), after), (weights, state)
         )
         return unravel(weights), state, jnp.linalg.norm(flat)
 
