@@ -55,10 +55,8 @@ def optimiser(
         weights, unravel = ravel_pytree(params)
         rate = learning_rate * linear(1.0, final_fraction, optax.tree.get(state, "count") / length)
         updates, after = tx.update(flat, state, weights)
-        moves = (flat != 0).any()
-        weights, state = jax.tree.map(
-            lambda new, old: jnp.where(moves, new, old), (weights - rate * jnp.asarray(updates), after), (weights, state)
-        )
+        moved, moves = weights - rate * jnp.asarray(updates), (flat != 0).any()
+        weights, state = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (moved, after), (weights, state))
         return unravel(weights), state, jnp.linalg.norm(flat)
 
     def init(params: PyTree) -> PyTree:
