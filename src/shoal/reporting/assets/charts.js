@@ -49,10 +49,10 @@ window.ShoalCharts = (() => {
 
   const shown = (chart, value, step) => (chart.percent ? `${number(100 * value, 100 * step)} %` : number(value, step));
 
-  /** The least distance between ticks, of which some are null. */
+  /** The least distance between ticks, of which some are null; 0 for fewer than two. */
   const apart = (ticks) => {
     const known = ticks.filter((x) => x !== null);
-    return known.slice(1).reduce((least, x, i) => Math.min(least, Math.abs(x - known[i])), Infinity);
+    return known.length < 2 ? 0 : Math.min(...known.slice(1).map((x, i) => Math.abs(x - known[i])));
   };
 
   // The aligned data of uPlot, and for each of its series the line and the kind (mean, low, high, seed, other). In a
