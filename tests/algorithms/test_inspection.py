@@ -61,6 +61,20 @@ def test_inspection_has_the_documented_shapes(name: str, kind: str) -> None:
     assert deployed.keys() == found.keys() - {"value"}
 
 
+@pytest.mark.parametrize("name", ["qmix", "pqn_vdn"])
+def test_probabilities_of_exploring_utilities_are_the_frequencies_of_actions(name: str) -> None:
+    prog = program(SPECS["discrete"], config_of(name, explore_in_evaluation=True))
+    traj = make_trajectory(SPECS["discrete"], carry=prog.algorithm.initial_carry(E))
+    step = jax.tree.map(lambda x: x[0], traj.step)
+    learner = prog.learner._replace(policy=prog.learner.policy._replace(epsilon=jnp.float32(0.4)))
+    keys = jax.random.split(jax.random.key(1), 4000)
+    actions = jax.vmap(lambda key: prog.algorithm.act(learner, traj.carry, step, key, False)[1])(keys)
+    found = prog.algorithm.inspect(learner, traj.carry, step, actions[0], {})["probabilities"]
+    seen = jax.nn.one_hot(actions, found.shape[-1]).mean(0)
+    np.testing.assert_allclose(found, seen, atol=0.035)  # 4.5 standard errors
+    np.testing.assert_allclose(found.sum(-1), 1.0, rtol=1e-6)
+
+
 @every_case
 def test_inspected_probabilities_are_zero_for_illegal_actions_and_largest_for_the_greedy_one(
     name: str, kind: str

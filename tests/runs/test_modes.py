@@ -195,3 +195,30 @@ def test_an_algorithm_and_its_policies_agree_on_being_stochastic(name: str) -> N
     except InputError as error:
         pytest.skip(str(error))
     assert made.stochastic == module.make_policy(spec, config).stochastic == (name not in DETERMINISTIC)
+
+
+@pytest.mark.parametrize("name", sorted(DETERMINISTIC))
+def test_q_learning_that_explores_in_evaluation_is_stochastic(name: str) -> None:
+    module, spec = algorithms.get(name), toys.busy().spec
+    config = replace(module.Config(), explore_in_evaluation=True)
+    try:
+        made = module.make(spec, config, Scale(4, 8, 1))
+    except InputError as error:
+        pytest.skip(str(error))
+    assert made.stochastic and module.make_policy(spec, config).stochastic
+
+
+def test_q_learning_acts_with_epsilon_where_that_scores_better(tmp_path: Path) -> None:
+    """With ε = 1 both agents draw from two actions, and half of the draws differ."""
+    flags = {
+        name: value for name, value in FLAGS.items() if name not in ("epochs", "minibatches", "normalise_advantage")
+    }
+    run = shoal.train(
+        "vdn", GAME, folder=tmp_path / "run", epsilon_final=1.0, explore_in_evaluation=True, batch_size=4, **flags
+    )
+    found = told(run.folder)
+    assert found["greedy"] is False and 0.3 < found["mean"] < 0.7 and found["other"]["mean"] == 0.0
+    team = shoal.load(run.folder)
+    assert not team.greedy
+    drawn = [tuple(np.asarray(team.act(OBSERVED)).tolist()) for _ in range(20)]
+    assert len(set(drawn)) > 1, "the deployed team explores too"

@@ -76,6 +76,10 @@ class Config(AgentConfig):
     """ε at the end. SMAX: 0.01; MPE: 0.1."""
     epsilon_fraction: Fraction = 0.1
     """Fraction of the updates over which ε decreases linearly. SMAX and MPE: 0.1."""
+    explore_in_evaluation: bool = False
+    """Whether policies also act with ε when they are evaluated and deployed, where that scores better than their greedy
+    actions (docs/evaluation.md). EPyMARL's evaluation_epsilon; where agents can block each other, greedy policies may
+    never leave a cycle."""
 
 
 class Batch(NamedTuple):
@@ -171,7 +175,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale, mixer: Mixer = MIX) -> Alg
 
     return Algorithm(
         init, lambda num_envs: net.initial_carry((num_envs,)), epsilon_greedy(acting), update,
-        inspect=make_inspect_utilities(q, mixer.of_actions, "none"), **learned_from(spec, mixer.team),
+        inspect=make_inspect_utilities(q, mixer.of_actions, "none", c.explore_in_evaluation),
+        stochastic=c.explore_in_evaluation, **learned_from(spec, mixer.team),
     )  # fmt: skip
 
 
@@ -183,4 +188,5 @@ def make_policy(spec: EnvSpec, config: Config, team: bool = True) -> Algorithm:
     """
     check_options(config)
     check_discrete(spec)
-    return utilities.make_policy(spec, config, config.epsilon, **learned_from(spec, team))
+    facts = learned_from(spec, team)
+    return utilities.make_policy(spec, config, config.epsilon, stochastic=config.explore_in_evaluation, **facts)

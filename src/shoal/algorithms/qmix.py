@@ -281,11 +281,12 @@ def make_q_learning(
 
     observe = count_rollout(spec, c, mixer.team)
     act, state = explore(acting), state_names(c, net.initial_carry((1,)))
+    told = c.explore_in_evaluation and explore is epsilon_greedy
     return Algorithm(
         init, lambda num_envs: net.initial_carry((num_envs,)), with_state(act) if state else act, update,
         replay=make_replay(c, sequences=c.sequences, state=mixer.reads_state or c.normalise_inputs, extras=state),
-        inspect=make_inspect_utilities(q, mixer.of_actions, c.reward_norm), observe=observe,
-        **learned_from(spec, mixer.team),
+        inspect=make_inspect_utilities(q, mixer.of_actions, c.reward_norm, told),
+        observe=observe, stochastic=c.explore_in_evaluation, **learned_from(spec, mixer.team),
     )  # fmt: skip
 
 
@@ -298,4 +299,5 @@ def make_policy(
         InputError: actions are continuous, or an option is out of its range.
     """
     check_q(spec, config)
-    return utilities.make_policy(spec, config, config.epsilon, explore, **learned_from(spec, team))
+    facts = learned_from(spec, team)
+    return utilities.make_policy(spec, config, config.epsilon, explore, config.explore_in_evaluation, **facts)

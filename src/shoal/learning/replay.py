@@ -84,6 +84,10 @@ class QConfig(ReplayConfig):
     epsilon_fraction: Fraction = 0.1
     """Fraction of the updates over which ε decreases linearly, counted from the first gradient step
     (``learning_starts``)."""
+    explore_in_evaluation: bool = False
+    """Whether policies also act with ε when they are evaluated and deployed, where that scores better than their greedy
+    actions (docs/evaluation.md). EPyMARL's evaluation_epsilon; where agents can block each other, greedy policies may
+    never leave a cycle."""
     huber: Positive | None = None
     """Width δ of a Huber loss, in units of the reward; None for ½e²."""
 

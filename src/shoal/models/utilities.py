@@ -80,6 +80,7 @@ def make_policy(
     config: AgentConfig,
     epsilon: float | Array,
     explore: Callable[[Utilities], Callable] | None = None,
+    stochastic: bool = False,
     **facts: Any,
 ) -> Algorithm:
     """Policies that choose by their utilities, for acting only.
@@ -89,6 +90,7 @@ def make_policy(
         config: hyper-parameters.
         epsilon: ε at the start; the algorithm's ``init`` splits its key into two, of which the first is the net's.
         explore: utilities -> an ``Algorithm.act``; None for :func:`epsilon_greedy`.
+        stochastic: whether exploring is a way to act in deployment too.
         facts: see :func:`shoal.models.actor_critic.acting_only`.
     """
     c, index = config, policy_of(spec, config.sharing)
@@ -101,12 +103,16 @@ def make_policy(
 
     return acting_only(
         init_policy, lambda num_envs: net.initial_carry((num_envs,)), act,
-        inspect=make_inspect_utilities(q, None, "none"), **facts,
+        inspect=make_inspect_utilities(q, None, "none", stochastic and explore in (None, epsilon_greedy)),
+        stochastic=stochastic, **facts,
     )  # fmt: skip
 
 
 def make_inspect_utilities(
-    q: Utilities, mixed: Callable[[PyTree, Array, Array, Step], Array] | None, reward_norm: RewardNorm
+    q: Utilities,
+    mixed: Callable[[PyTree, Array, Array, Step], Array] | None,
+    reward_norm: RewardNorm,
+    explores: bool = False,
 ) -> Callable[..., dict[str, Array]]:
     """An ``Algorithm.inspect``: the utilities, and the mixed value of the action if the learner has a critic.
 
@@ -115,6 +121,7 @@ def make_inspect_utilities(
         mixed: (the mixer's parameters, utilities of every action, actions, normalised step [1 E ...]) -> value [1 E],
             or [1 E N] where each agent has its own; None without a critic.
         reward_norm: the scale of the rewards that ``q`` was trained on.
+        explores: whether also the probabilities of ε-greedy actions are told.
     """
 
     def inspect(
@@ -124,6 +131,8 @@ def make_inspect_utilities(
         seen, taken = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
         values = q(learner.policy.actor, carry, seen)[1]
         found = {"utilities": jnp.where(step.legal, values[0], jnp.nan)}
+        if explores:
+            found["probabilities"] = epsilon_greedy_probabilities(values[0], step, learner.policy.epsilon)
         if mixed is not None and learner.statistics != () and reward_norm != "standardise":
             value = mixed(learner.critic, values, taken, seen)[0]
             value = value if value.ndim == 2 else value[:, None]
@@ -132,6 +141,15 @@ def make_inspect_utilities(
         return found
 
     return inspect
+
+
+def epsilon_greedy_probabilities(
+    q: Float[Array, "*b N A"], step: Step, epsilon: Float[Array, ""]
+) -> Float[Array, "*b N A"]:
+    """The probabilities of :func:`epsilon_greedy`'s actions: (1 − ε) 1[u = argmax Q] + ε / |legal| of legal ones."""
+    best = jax.nn.one_hot(greedy_action(q, step)[0], q.shape[-1])
+    uniform = step.legal / jnp.maximum(step.legal.sum(-1, keepdims=True), 1)
+    return (1.0 - epsilon) * best + epsilon * uniform
 
 
 def epsilon_greedy(q: Utilities) -> Callable[..., tuple[PyTree, Array, dict[str, Array]]]:

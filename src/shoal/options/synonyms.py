@@ -84,6 +84,7 @@ _CALLED: dict[str, tuple[str, ...]] = {
     "epsilon": ("epsilon_start", "eps_start", "exploration_initial_eps", "start_e", "eps"),
     "epsilon_final": ("epsilon_finish", "epsilon_end", "eps_end", "exploration_final_eps", "end_e", "final_epsilon"),
     "epsilon_fraction": ("exploration_fraction", "epsilon_anneal_time", "eps_decay"),
+    "explore_in_evaluation": ("evaluation_epsilon", "eval_epsilon", "test_epsilon"),
     "n_step": ("nstep", "n_steps_return", "multi_step"),
     "noise": ("exploration_noise", "action_noise", "noise_std", "sigma"),
     "adapt_alpha": ("auto_alpha", "autotune", "auto_entropy_tuning"),

@@ -209,6 +209,7 @@ def identity(config: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
 
 
 LATER = {
+    "explore_in_evaluation": False,
     "limit_terminates": False,
     "noise_final": None,
     "noise_fraction": 1.0,
