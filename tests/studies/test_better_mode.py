@@ -35,8 +35,9 @@ def test_each_run_acts_in_its_better_mode(tmp_path: Path, monkeypatch: pytest.Mo
     record = records_of_cells(folder, cells)[cells[0].name]
     assert record.evaluation["greedy"] is False and record.evaluation["better"] is True
     assert 0.2 < np.mean(record.scores) < 0.8
+    assert record.evaluation["other"] == [0.0] * record.seeds
     page = shoal.results(path).read_text(encoding="utf-8")
-    assert report.ok and "30 sampled (the better mode) episodes" in page
+    assert report.ok and "30 sampled (the better mode) episodes" in page and "in the other mode" in page
     write_study_file(tmp_path, TEXT.replace('"better"', "false"))
     warnings: list[str] = []
     assert records_of_cells(folder, cells_of(path), warnings.append) == {}

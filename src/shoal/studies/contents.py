@@ -262,6 +262,7 @@ def _stale(old: Mapping[str, str], cells: Sequence[Cell]) -> tuple[str, ...]:
 def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collection[str]) -> Rows:
     rows = []
     chosen = any(record.evaluation.get("better") for record in records.values())
+    both = any("other" in record.evaluation for record in records.values())
     for cell in cells:
         row = {axis: label(value) for axis, value in cell.values.items()}
         if (record := records.get(cell.name)) is None:
@@ -271,6 +272,9 @@ def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collecti
         seeds += f" {STALE_MARK}" if cell.name in marked else ""
         steps, seconds = number_text(record.evaluation["step"]), duration_text(record.seconds["training"])
         mode = {"acting": mode_name(record.evaluation["greedy"])} if chosen else {}
+        if both:
+            means = [float(f"{x:.4g}") for x in record.evaluation.get("other", ())]
+            mode["in the other mode"] = ", ".join(number_texts(means)) or "–"
         rows.append(row | {"steps per seed": steps, "score of each seed": seeds} | mode | {"training": seconds})
     return rows
 

@@ -84,7 +84,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
     Raises:
         NonFiniteError: the score or the length of an episode is no number that a record can hold.
     """
-    for one in (found, best):
+    for one in (found, found.other, best):
         if one is not None and not _within(one.scores, one.lengths):
             raise NonFiniteError(f"{cell.title}: the score of a final episode is NaN, infinite or beyond float32.")
     config, made = manifest.read_run_json(run.folder)["config"], manifest.read_run_json(run.folder)["made_with"]
@@ -104,6 +104,8 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
     evaluation |= {"step": run.last_step} | _episodes(found)
     if protocol.greedy is None:
         evaluation["better"] = True
+        if found.other is not None:
+            evaluation["other"] = rounded_numbers(np.mean(found.other.scores, 1))
     if best is not None:
         evaluation["best"] = _episodes(best) | {"step": Checkpoints(run.folder / BEST_FOLDER).load_meta()["step"]}
     return Record(

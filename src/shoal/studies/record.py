@@ -118,12 +118,17 @@ def check_hardware(found: Mapping[str, Any]) -> None:
 
 
 def _check_evaluation(found: Mapping[str, Any], seeds: Any) -> None:
-    check_keys("evaluation", found, (*_EVALUATION, *(name for name in ("best", "better") if name in found)))
+    check_keys("evaluation", found, (*_EVALUATION, *(name for name in ("best", "better", "other") if name in found)))
     check_kind("evaluation.better", found.get("better", True), bool)
     check_kind("evaluation.greedy", found["greedy"], bool)
     for name in ("episodes", "seed", "step"):
         check_kind(f"evaluation.{name}", found[name], int)
     _check_episodes("evaluation", found, seeds, found["episodes"])
+    if "other" in found:
+        if len(check_list("evaluation.other", found["other"])) != seeds:
+            raise InputError(f"evaluation.other must hold {seeds} numbers.")
+        for mean in found["other"]:
+            check_record_number("evaluation.other", mean)
     if "best" in found:
         check_kind("evaluation.best", found["best"], dict)
         check_keys("evaluation.best", found["best"], ("lengths", "metrics", "scores", "step"))
@@ -224,7 +229,8 @@ class Record:
     ``scores`` and ``lengths`` [seeds, episodes], and ``metrics`` by name, [seeds, episodes] with None where unknown.
     With ``eval_every``, ``best`` holds ``scores``, ``lengths`` and ``metrics`` of the best policy of each seed in
     the same mode, on episodes that did not select it, and the ``step`` [seeds] at which it was selected. ``better``
-    is true where ``greedy`` was not chosen by the study, but is the better mode of this run."""
+    is true where ``greedy`` was not chosen by the study, but is the better mode of this run, and ``other`` [seeds]
+    then holds the mean scores in the other mode, if the policy is stochastic."""
     evaluations: dict[str, list] = field(default_factory=dict)
     """With ``eval_every``, the greedy evaluations during training: ``step`` [X], ``score`` [X, seeds], and metrics of
     the environment by name."""
