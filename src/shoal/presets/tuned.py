@@ -203,8 +203,10 @@ _PQN_MPE: Flags = {
 }
 # There are no replay and no target networks that would let few environments suffice.
 _PQN_ELSEWHERE: Flags = {"num_envs": 32, "rollout_length": 32, "minibatches": 8}
-# The best of 12 trials in lbf/7x7-3p-2f and lbf/8x8-2p-2f (shoal tune tuned_foraging --only algorithm=pqn_vdn).
+# The best of 12 trials in lbf/7x7-3p-2f and lbf/8x8-2p-2f (shoal tune tuned_foraging --only algorithm=pqn_vdn). Greedy
+# agents block each other there (docs/evaluation.md).
 _PQN_FORAGING: Flags = _PQN_ELSEWHERE | {
+    "explore_in_evaluation": True,
     "learning_rate": 1.3164e-4,
     "lam": 0.65,
     "epsilon_fraction": 0.440838,
@@ -389,7 +391,7 @@ SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "ippo": [("skirmish/*", _SMAC_IPPO)],
     "commnet": [("skirmish/*", _SMAC)],
     "tarmac": [("skirmish/*", _SMAC)],
-    "haa2c": [("skirmish/*", _SMAC | {"minibatches": 1})],  # as above
+    "haa2c": [("skirmish/*", _SMAC | {"minibatches": 1})],  # without a clip, as everywhere
     "happo": [("skirmish/*", _SMAC)],
     **{name: [("skirmish/*", _PYMARL)] for name in ("qmix", "vdn", "qplex", "qtran", "iql")},
     "pqn_vdn": [("skirmish/*", _PQN_SMAC)],
