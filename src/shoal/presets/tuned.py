@@ -294,6 +294,19 @@ _Q_FORAGING: Flags = _ANYWHERE | {
     "gradient_steps": 16,
     "buffer_size": 50_000,
 }
+# The best of six settings in lbf/7x7-3p-2f and lbf/9x9-3p-3f (shoal study foraging_q_targets).
+_Q_FORAGING_ANY: Flags = _ANYWHERE | {
+    "batch_size": 16,
+    "sequence_length": 16,
+    "lam": 0.6,
+    "learning_rate": 1e-3,
+    "lr_final": 0.0,
+    "target_rate": 0.01,
+    "epsilon_fraction": 0.5,
+    "gamma": 0.95,
+    "reward_norm": "scale",
+    "explore_in_evaluation": True,
+}
 _Q: list[tuple[str, Flags]] = [
     ("mpe/simple_spread", _Q_MPE | {"gamma": 0.9}),
     ("mpe/simple_speaker_listener", _Q_MPE | {"sharing": "independent"}),
@@ -301,7 +314,7 @@ _Q: list[tuple[str, Flags]] = [
     ("grid/stag_hunt", _Q_HUNT),
     ("lbf/8x8-2p-2f", _Q_FORAGING | {"steps": 3e5}),
     # QMIX's values diverge in larger games with the settings of the search (docs/defaults.md).
-    ("lbf/*", _ANYWHERE | {"normalise_inputs": True}),
+    ("lbf/*", _Q_FORAGING_ANY),
     ("*", _ANYWHERE),
 ]
 
