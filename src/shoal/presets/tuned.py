@@ -285,17 +285,9 @@ _Q_HUNT: Flags = {
     "target_rate": 0.01,
     "steps": 1.05e6,
 }
-# The winner of `shoal tune tuned_qmix` (24 trials, 9.4M steps); results: studies/results/tuned_qmix.md.
+# The best of six settings in lbf/7x7-3p-2f, lbf/9x9-3p-3f and lbf/8x8-2p-2f (shoal study foraging_q_targets), among them
+# the winner of `shoal tune tuned_qmix` (24 trials in lbf/8x8-2p-2f).
 _Q_FORAGING: Flags = _ANYWHERE | {
-    "learning_rate": 5.26551e-4,
-    "target_rate": 0.0617244,
-    "epsilon_fraction": 0.655394,
-    "gamma": 0.9,
-    "gradient_steps": 16,
-    "buffer_size": 50_000,
-}
-# The best of six settings in lbf/7x7-3p-2f and lbf/9x9-3p-3f (shoal study foraging_q_targets).
-_Q_FORAGING_ANY: Flags = _ANYWHERE | {
     "batch_size": 16,
     "sequence_length": 16,
     "lam": 0.6,
@@ -313,8 +305,7 @@ _Q: list[tuple[str, Flags]] = [
     ("mpe/*", _Q_MPE),
     ("grid/stag_hunt", _Q_HUNT),
     ("lbf/8x8-2p-2f", _Q_FORAGING | {"steps": 3e5}),
-    # QMIX's values diverge in larger games with the settings of the search (docs/defaults.md).
-    ("lbf/*", _Q_FORAGING_ANY),
+    ("lbf/*", _Q_FORAGING),
     ("*", _ANYWHERE),
 ]
 
