@@ -395,7 +395,7 @@ SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "ippo": [("skirmish/*", _SMAC_IPPO)],
     "commnet": [("skirmish/*", _SMAC)],
     "tarmac": [("skirmish/*", _SMAC)],
-    "haa2c": [("skirmish/*", _SMAC | {"minibatches": 1})],  # without a clip, as everywhere
+    "haa2c": [("skirmish/*", _SMAC | {"minibatches": 1})],  # as in _HAA2C
     "happo": [("skirmish/*", _SMAC)],
     **{name: [("skirmish/*", _PYMARL)] for name in ("qmix", "vdn", "qplex", "qtran", "iql")},
     "pqn_vdn": [("skirmish/*", _PQN_SMAC)],
