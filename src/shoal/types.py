@@ -188,8 +188,8 @@ class Algorithm(NamedTuple):
     ``own``, otherwise those of ``team`` (:func:`shoal.runs.build.make_algorithm`)."""
     stochastic: bool = False
     """Whether the policy is a distribution over actions, so that not only its mode but also its draws are a way to act.
-    Exploration that is added to a deterministic policy (ε-greedy, noise) is not. Evaluations play both
-    (docs/evaluation.md)."""
+    Exploration that is added to a deterministic policy (ε-greedy, noise) is not, unless an option such as
+    ``explore_in_evaluation`` makes it a way to act. Evaluations play both (docs/evaluation.md)."""
     observe: Callable[[Learner, Trajectory], Learner] | None = None
     """(learner, rollout) -> the learner with the rollout added to its running statistics, as ``update`` adds
     ``Experience.newest``; called in place of ``update`` for rollouts that only fill the buffer, so that the statistics

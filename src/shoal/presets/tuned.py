@@ -285,8 +285,8 @@ _Q_HUNT: Flags = {
     "target_rate": 0.01,
     "steps": 1.05e6,
 }
-# The best of six settings in lbf/7x7-3p-2f, lbf/9x9-3p-3f and lbf/8x8-2p-2f (shoal study foraging_q_targets), one of
-# them the winner of a search (24 trials in lbf/8x8-2p-2f, shoal tune tuned_qmix).
+# The best of five settings in lbf/7x7-3p-2f, of three in lbf/9x9-3p-3f and of two in lbf/8x8-2p-2f (shoal study
+# foraging_q_targets), one of them the winner of a search (24 trials in lbf/8x8-2p-2f, shoal tune tuned_qmix).
 _Q_FORAGING: Flags = _ANYWHERE | {
     "batch_size": 16,
     "sequence_length": 16,

@@ -21,7 +21,7 @@
     const names = episode.actionNames(agent);
     const legal = episode.has("legal") ? episode.of("legal", j, agent) : null;
     const taken = episode.of("actions", j, agent)[0];
-    // Of ε-greedy agents, whose probabilities follow from the utilities, the latter.
+    // The probabilities of ε-greedy actions follow from the utilities, which say more.
     const told = ["utilities", "probabilities"].filter((name) => episode.has(name));
     const name = told.find((each) => episode.of(each, j, agent).some(Number.isFinite)) || "";
     const numbers = name ? Array.from(episode.of(name, j, agent)) : names.map(() => NaN);
