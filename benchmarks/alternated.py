@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 Made = tuple[dict, Callable[[], tuple[float, int]]]
@@ -48,8 +49,12 @@ class Worker:
 
     def __init__(self, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.report = self._answer()
         self.speeds: list[float] = []
+
+    @cached_property
+    def report(self) -> dict:
+        """What it trains; waits until it is compiled. Read before :meth:`train`."""
+        return self._answer()
 
     def _answer(self) -> dict:
         assert self.process.stdout is not None

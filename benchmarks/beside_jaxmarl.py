@@ -129,15 +129,18 @@ def command(python: str, side: str, name: str, options: argparse.Namespace) -> l
     return words + (["--updates", str(options.updates)] if options.updates else [])
 
 
-def compare(name: str, options: argparse.Namespace) -> dict:
+def start(name: str, options: argparse.Namespace) -> dict[str, Worker]:
+    """The processes of a row, which begin to compile."""
+    pythons = {"shoal": sys.executable} | ({"jaxmarl": options.python} if name in PEER_ROWS else {})
+    return {side: Worker(command(python, side, name, options)) for side, python in pythons.items()}
+
+
+def compare(name: str, options: argparse.Namespace, rate: float, sides: dict[str, Worker]) -> dict:
     """Measure a row.
 
     Raises:
         SystemExit: the settings of the two sides differ, or a side fails.
     """
-    rate = run_worker("--worker", "product")["rate"]
-    pythons = {"shoal": sys.executable} | ({"jaxmarl": options.python} if name in PEER_ROWS else {})
-    sides = {side: Worker(command(python, side, name, options)) for side, python in pythons.items()}
     reports = {side: worker.report for side, worker in sides.items()}
     print(f"{name}: {json.dumps(reports, indent=1)}", file=sys.stderr)
     if unequal := differing(list(reports.values()), EQUAL):
@@ -176,12 +179,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a timed call")
     parser.add_argument("--updates", type=int, help="updates per timed call, instead of --seconds")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--together", action="store_true", help="compile all rows at once, with many cores")
     parser.add_argument("--python", default=sys.executable, help="interpreter with JaxMARL's dependencies")
     parser.add_argument("--out", type=Path, help="file for the numbers as JSON")
     parser.add_argument("--worker", choices=("shoal", "jaxmarl"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.checkout = str(Path(options.checkout).resolve())
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu" if options.device == "cpu" else "cuda,cpu")
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share an accelerator
     if options.worker:
         work(options.worker, options.checkout, options.rows[0], options.seconds, options.updates)
         return
@@ -190,7 +196,22 @@ def main() -> None:
     from shoal.storage.manifest import describe_machine
 
     chosen = [name for name in ROWS if any(map(name.startswith, options.rows))] if options.rows else list(PEER_ROWS)
-    results = in_turn(chosen, lambda name: compare(name, options), columns, options.out)
+
+    def product_rate() -> float:
+        return run_worker("--worker", "product", "--device", options.device)["rate"]
+
+    def compare_alone(name: str) -> dict:
+        rate = product_rate()  # before the processes of the row start
+        return compare(name, options, rate, start(name, options))
+
+    if options.together:
+        rate, begun = product_rate(), {name: start(name, options) for name in chosen}
+        for worker in [worker for sides in begun.values() for worker in sides.values()]:
+            _ = worker.report
+        print("All are compiled.", file=sys.stderr, flush=True)
+        results = in_turn(chosen, lambda name: compare(name, options, rate, begun[name]), columns, options.out)
+    else:
+        results = in_turn(chosen, compare_alone, columns, options.out)
     print(json.dumps(describe_machine(), indent=1))
     for rows in (PEER_ROWS, OWN_ROWS):
         if table := [columns(result) for result in results if result["row"] in rows]:

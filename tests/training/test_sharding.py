@@ -108,3 +108,19 @@ def test_a_run_uses_as_many_devices_as_its_minibatches_allow(minibatches: int, w
     if wanted == 1:
         with pytest.raises(InputError, match="5 timesteps per device"):
             build("mappo", env, config, replace(settings, devices=2))
+
+
+def test_a_program_does_not_read_empty_arguments() -> None:
+    """jaxlib 0.11.2 crashes while it compiles one that does, for several devices."""
+    layout = sharding.plan_layout(1, 4, 2)
+    spec = layout.rollout
+    f = sharding.sharded(lambda x, empty: (x + empty.sum(-1), empty), layout, spec, spec)
+    x, empty = jnp.ones((1, 4)), jnp.ones((1, 4, 0))
+    (call,) = jax.make_jaxpr(f)(x, empty).eqns
+    body = call.params["jaxpr"]
+    body = getattr(body, "jaxpr", body)
+    read = [name for equation in body.eqns for name in equation.invars] + list(body.outvars)
+    assert body.invars[0] in read and body.invars[1] not in read
+    total, same = jax.jit(f)(x, empty)
+    np.testing.assert_array_equal(total, x)
+    assert same.shape == empty.shape

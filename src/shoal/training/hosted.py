@@ -24,7 +24,7 @@ from shoal.training import feed as feeds
 from shoal.training.feed import Feed
 from shoal.training.program import Program, TrainState, every, learning, state_specs, strong
 from shoal.training.settings import Settings
-from shoal.training.sharding import SEED_SHARDS, Layout, shape_on
+from shoal.training.sharding import SEED_SHARDS, Layout, shape_on, sharded
 from shoal.training.stopping import call, ready, wait
 from shoal.types import Algorithm, EpisodeStats, Learner, PyTree, Step, Trajectory
 
@@ -154,16 +154,12 @@ def compile_host_program(
         learner, fed, metrics = update_seeds(state.learner, state.feed, trajectory, key_update)
         return TrainState(learner, state.rollout, fed, key), metrics
 
-    shard = partial(jax.shard_map, mesh=layout.mesh, check_vma=False)
     state_spec = state_specs(layout, jax.eval_shape(feed.init))._replace(rollout=layout.learner)
     rows = P(SEED_SHARDS, None, DEVICES)
     trajectory_spec = Trajectory(rows, rows, rows, rows, layout.rollout)  # type: ignore[arg-type]
-    init = shard(jax.vmap(init_one), in_specs=layout.learner, out_specs=state_spec)
-    many = shard(
-        learn,
-        in_specs=(state_spec, trajectory_spec, layout.learner, layout.learner),
-        out_specs=(state_spec, layout.learner),
-    )
+    init = sharded(jax.vmap(init_one), layout, layout.learner, state_spec)
+    specs = state_spec, trajectory_spec, layout.learner, layout.learner
+    many = sharded(learn, layout, specs, (state_spec, layout.learner))
     named = jax.tree.map(layout.named, state_spec)
     jitted = jax.jit(many, donate_argnums=0, out_shardings=(named, layout.named(layout.learner)))
     split = jax.jit(jax.vmap(partial(jax.random.split, num=3), out_axes=1))

@@ -18,7 +18,7 @@ from shoal.rollouts import fused
 from shoal.training import feed as feeds
 from shoal.training import program_cache
 from shoal.training.feed import Feed
-from shoal.training.sharding import Layout, put, shape_on
+from shoal.training.sharding import Layout, put, shape_on, sharded
 from shoal.training.stopping import call, ready
 from shoal.types import Algorithm, Environment, EpisodeStats, Experience, Learner, Metrics, PyTree, Trajectory
 
@@ -226,11 +226,9 @@ def compile_program(
         state, (metrics, stats) = jax.lax.fori_loop(0, n, body, (state, rows))
         return state, (metrics, total(stats))  # added up over devices once in a call, which costs each update no wait
 
-    # check_vma is off: JAX cannot prove which values are equal on all shards (see equations/reduce.py).
-    shard = partial(jax.shard_map, mesh=layout.mesh, check_vma=False)
     state_spec = state_specs(layout, jax.eval_shape(of_seed.feed.init))
-    init = shard(jax.vmap(of_seed.init), in_specs=layout.learner, out_specs=state_spec)
-    many = shard(advance, in_specs=(state_spec, jax.P()), out_specs=(state_spec, layout.rows))
+    init = sharded(jax.vmap(of_seed.init), layout, layout.learner, state_spec)
+    many = sharded(advance, layout, (state_spec, jax.P()), (state_spec, layout.rows))
 
     # Explicit output shardings, since empty arrays would otherwise leave with another sharding than they entered with.
     named = jax.tree.map(layout.named, state_spec), layout.named(layout.results)

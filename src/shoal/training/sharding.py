@@ -1,8 +1,9 @@
 """Layout over devices: first seeds, which need no communication, then the environments of each seed."""
 
+import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +90,21 @@ def put(tree: PyTree, sharding: PyTree, donate: bool = False) -> PyTree:
 def shape_on(sharding: NamedSharding, array: Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     """The shape and type of an array with its sharding, to compile for it."""
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
+
+
+def sharded(f: Callable[..., Any], layout: Layout, in_specs: PyTree, out_specs: PyTree) -> Callable[..., Any]:
+    """``f`` on the devices of ``layout``: ``jax.shard_map`` without ``check_vma``, since JAX cannot prove which values
+    are equal on all shards (see equations/reduce.py).
+
+    Empty arrays that enter ``f`` are made anew: jaxlib 0.11.2 crashes in the compilation for several devices if ``f``
+    reads an argument without elements, as messages are in environments without communication.
+    """
+
+    @functools.wraps(f)
+    def inside(*args: PyTree) -> PyTree:
+        return f(*jax.tree.map(lambda x: x if x.size else jax.numpy.zeros_like(x), args))
+
+    return jax.shard_map(inside, mesh=layout.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def one_device_per_core(least: int = 1) -> None:
