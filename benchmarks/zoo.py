@@ -25,13 +25,15 @@ ENTRIES = {
     "2s3z": "mappo skirmish/2s3z --steps 1e6",
     "3s5z": "mappo skirmish/3s5z",
     "mmm2": "mappo skirmish/MMM2 --steps 3e6",
+    "5m-universal": "mappo skirmish/5m --steps 733184 --seeds 3 --schedule-steps 2e6 --no-agent-id --network universal "
+    "--critic-input concat",
     "foraging": "mappo lbf/8x8-2p-3f",
     "pursuit": "ippo grid/pursuit",
     "warehouse": "mappo rware/tiny-2ag-easy --steps 5e6",
     "hanabi": "mappo hanabi/mini-2p",
     "half-cheetah": "mappo mamujoco/HalfCheetah-2x3 --sharing independent",
 }
-"""What ``shoal train`` is called with, by the policy's name; seed 0."""
+"""What ``shoal train`` is called with, by the policy's name; seed 0, or from seed 0 on."""
 MOST_BYTES = 10_000_000
 """Of all entries together."""
 

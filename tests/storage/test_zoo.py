@@ -40,7 +40,8 @@ def test_all_are_listed_with_score_command_commit_and_licence(shoal: Command) ->
         card, made, found = zoo.check_files(folder), read_run_json(folder)["made_with"], read_evaluation(folder)
         assert found is not None and found["episodes"] >= 256 and "other" in found
         mode = "greedy" if found["greedy"] else "sampled"
-        assert f"\n  {mode} score {found['mean']:.2f} (95% interval {found['low']:.2f} … " in part.replace("−", "-")
+        interval = "95% interval" if len(found["per_seed"]) == 1 else "range"
+        assert f"\n  {mode} score {found['mean']:.2f} ({interval} {found['low']:.2f} … " in part.replace("−", "-")
         assert len(made["commit"]) == 40, "made from files that were not committed"
         assert f"\n  {card.command}\n" in part and f", commit {made['commit'][:12]}, Apache-2.0" in part
         assert card.command.startswith("shoal train ") and card.licence == "Apache-2.0"
