@@ -40,7 +40,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-BOXES = ("ddpg", "facmac", "haddpg", "hatd3", "iddpg", "m3ddpg", "maddpg", "masac", "matd3")
+BOXES = ("facmac", "hatd3", "maddpg", "masac", "matd3")
 """Algorithms that are compared with continuous actions and parameters of their own."""
 SAME_CODE = ("haddpg", "ia2c", "iddpg", "ippo", "ipqn", "iql", "maa2c", "mapg", "mat_dec", "vdn")
 """Algorithms whose update is another one's with other settings; they are not compared."""

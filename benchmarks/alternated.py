@@ -45,15 +45,17 @@ def differing(reports: Sequence[dict], names: Sequence[str]) -> list[str]:
 
 
 class Worker:
-    """A program that trains on request."""
+    """A program that trains on request; ``wait`` until it is compiled, so that programs compile one after the other."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], wait: bool = True) -> None:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.speeds: list[float] = []
+        if wait:
+            _ = self.report
 
     @cached_property
     def report(self) -> dict:
-        """What it trains; waits until it is compiled. Read before :meth:`train`."""
+        """What it trains; read before :meth:`train`."""
         return self._answer()
 
     def _answer(self) -> dict:

@@ -130,9 +130,10 @@ def command(python: str, side: str, name: str, options: argparse.Namespace) -> l
 
 
 def start(name: str, options: argparse.Namespace) -> dict[str, Worker]:
-    """The processes of a row, which begin to compile."""
+    """The processes of a row; they compile one after the other, or with ``--together`` all at once."""
     pythons = {"shoal": sys.executable} | ({"jaxmarl": options.python} if name in PEER_ROWS else {})
-    return {side: Worker(command(python, side, name, options)) for side, python in pythons.items()}
+    wait = not options.together
+    return {side: Worker(command(python, side, name, options), wait) for side, python in pythons.items()}
 
 
 def compare(name: str, options: argparse.Namespace, rate: float, sides: dict[str, Worker]) -> dict:
