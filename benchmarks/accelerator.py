@@ -56,7 +56,7 @@ RATES: dict[str, dict[str, dict]] = {
     "minibatches": {f"spread, E 4096, minibatches {n}": SPREAD | {"num_envs": 4096, "minibatches": n} for n in (1, 16)},
     "seeds": {f"spread, E 512, seeds {n}": SPREAD | {"num_envs": 512, "seeds": n} for n in (1, 8)},
     "3m": {f"3m, E {n}": BATTLE | {"environment": "skirmish/3m", "num_envs": n} for n in (1024, 4096, 128)},
-    "MMM2": {f"MMM2, E {n}": BATTLE | {"environment": "skirmish/MMM2", "num_envs": n} for n in (1024,)},
+    "MMM2": {"MMM2, E 1024": BATTLE | {"environment": "skirmish/MMM2", "num_envs": 1024}},
     "qmix": {
         f"QMIX on spread, E {n}, {steps} steps of {batch}": Q_LEARNING
         | {"num_envs": n, "gradient_steps": steps, "batch_size": batch}
@@ -67,7 +67,7 @@ RATES: dict[str, dict[str, dict]] = {
         f"{name} on spread, E 1024": SPREAD | {"num_envs": 1024, "algorithm": name}
         for name in ("happo", "mat", "pqn_vdn")
     },
-    "blocks": {f"spread, E 4096, blocks of {n}": SPREAD | {"num_envs": 4096, "rows": n} for n in (65_536,)},
+    "blocks": {"spread, E 4096, blocks of 65536": SPREAD | {"num_envs": 4096, "rows": 65_536}},
 }
 """Groups of rows, most valuable first; ``rows`` is the least size of a block, all others are training's own values."""
 SMALL = {"num_envs": 16, "rollout_length": 8, "chunk_length": 8, "seeds": 2, "buffer_size": 4096, "batch_size": 8}
