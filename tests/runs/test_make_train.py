@@ -104,6 +104,13 @@ def test_a_learning_rate_may_be_an_array(both: tuple[Any, Any], unchecked_annota
     np.testing.assert_allclose(played.scores, train.spec.scores(played.returns), rtol=1e-6)
 
 
+def test_rollouts_that_only_fill_a_buffer_are_counted_where_a_value_is_an_array(unchecked_annotations: None) -> None:
+    train = functions("vdn")
+    state = jax.eval_shape(train.init, KEYS[0], {"learning_rate": jnp.float32(0.1)})
+    after, _ = jax.eval_shape(train.update, state)
+    assert jax.tree.structure(after.learner) == jax.tree.structure(state.learner)
+
+
 @pytest.mark.parametrize(
     ("environment", "flags", "said"),
     [

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from shoal.rollouts import fused
 from shoal.training import feed as feeds
 from shoal.training.program import trajectory_shape
-from shoal.types import Algorithm, Environment, Learner, Metrics, PyTree, Step
+from shoal.types import Algorithm, Environment, Learner, Metrics, PyTree, Step, Trajectory
 
 TracedValues = dict[str, Float[Array, ""]]
 Make = Callable[[Mapping[str, Any]], Algorithm]
@@ -56,7 +56,20 @@ def with_values(make: Make, defaults: Mapping[str, float] | TracedValues) -> Alg
         after, metrics = make(values).update(learner._replace(policy=policy), experience, key)
         return after._replace(policy=TriedPolicy(after.policy, values)), metrics
 
-    return outer._replace(init=init, act=act, update=update, inspect=None)  # trials are not recorded
+    def observe(learner: Learner, trajectory: Trajectory) -> Learner:
+        policy, values = learner.policy
+        counted = make(values).observe
+        assert counted is not None
+        after = counted(learner._replace(policy=policy), trajectory)
+        return after._replace(policy=TriedPolicy(after.policy, values))
+
+    return outer._replace(
+        init=init,
+        act=act,
+        update=update,
+        observe=observe if outer.observe else None,
+        inspect=None,  # trials are not recorded
+    )
 
 
 def traceable(make: Make, env: Environment, sizes: tuple[int, int], candidates: Mapping[str, float]) -> list[str]:
@@ -88,6 +101,8 @@ def traces(make: Make, env: Environment, sizes: tuple[int, int], values: Mapping
         _, trajectory, _ = rollout.collect(algorithm.act, learner, state, key)
         fed = feed.put(feed.init(), trajectory)
         after, _ = algorithm.update(learner, feed.take(fed, trajectory, key), key)
+        if algorithm.observe is not None:
+            after = algorithm.observe(after, trajectory)
         return learner, after
 
     try:
