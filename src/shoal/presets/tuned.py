@@ -249,8 +249,15 @@ _PQN: list[tuple[str, Flags]] = [
 _ELSEWHERE: list[tuple[str, Flags]] = [("matrix/*", {}), ("*", {"epochs": 4, "minibatches": 4})]
 
 # The sizes of the searches in warehouses (shoal tune tuned_warehouse), and the best of 9 trials of each method.
-_WAREHOUSE: Flags = {"num_envs": 32, "rollout_length": 128, "epochs": 4, "minibatches": 4}
-_PPO_WAREHOUSE: Flags = _WAREHOUSE | {"learning_rate": 7.74843e-4, "entropy_coef": 2.06568e-3}
+# MAPPO's and HAPPO's are the same trial.
+_PPO_WAREHOUSE: Flags = {
+    "num_envs": 32,
+    "rollout_length": 128,
+    "epochs": 4,
+    "minibatches": 4,
+    "learning_rate": 7.74843e-4,
+    "entropy_coef": 2.06568e-3,
+}
 # Not searched in coloured warehouses, whose robots have rewards of their own.
 _PPO_WAREHOUSES: list[tuple[str, Flags]] = [("rware/*color*", _ELSEWHERE[-1][1]), ("rware/*", _PPO_WAREHOUSE)]
 
@@ -265,7 +272,7 @@ ON_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "tarmac": _MAPPO,
     "ippo": [*_IPPO, *_PPO_WAREHOUSES, *_ELSEWHERE],
     "haa2c": _HAA2C,
-    "happo": _HAPPO,
+    "happo": [*_HAPPO, ("rware/*color*", {}), ("rware/*", _PPO_WAREHOUSE)],
     "hatrpo": _HATRPO,
     "ipqn": _PQN,
     "pqn_vdn": _PQN,
