@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.reporting.facts import facts_of
+from shoal.reporting.run_page import origin_rows
 from shoal.runs import api, behaviour
 from shoal.runs.run import Run
+from shoal.storage.manifest import read_run_json
 from shoal.studies import execution
 from shoal.studies.plan import Cell
+from shoal.studies.record import read_record, write_record
 from shoal.training.evaluation import Evaluation
 from support.small_studies import TINY, cells_of, toml, write_study_file
 
@@ -52,12 +56,29 @@ def test_a_finished_run_is_recorded_with_its_own_versions(
     monkeypatch.setitem(behaviour.ENVIRONMENTS, "matrix/", 2)
     assert execution.run_cell(cell, progress=False).behaviour == trained, "the run was not trained again"
 
+    def on_a_gpu(made: dict[str, Any]) -> None:
+        made["hardware"]["devices"][0]["kind"] = "GPU of before"
+        made["versions"]["jax"] = "0.0.1"
+
+    change_run_file(cell, on_a_gpu)
     capsys.readouterr()
     run = api.resume(cell.folder, steps=32, progress=False)
     assert "continues with other numbers than it began with: matrix had behaviour version 1 and has 2 now." in (
         capsys.readouterr().err
     )
-    assert execution.record_of(cell, run, EVALUATION, None, 0.0).behaviour == trained
+    record = execution.record_of(cell, run, EVALUATION, None, 0.0)
+    assert record.behaviour == trained
+    (before,) = read_run_json(cell.folder)["made_with"]["earlier"]
+    assert before["versions"]["jax"] == "0.0.1" and set(before) == {"versions", "commit", "platform", "hardware"}
+    assert record.hardware["earlier"] == [before["hardware"]]
+    here, there = record.machine.split(", before on ")
+    assert there.endswith("× GPU of before") and "GPU" not in here
+    write_record(path := cell.folder / "record.json", record)
+    assert read_record(path) == record
+    shown = origin_rows(facts_of(cell.folder), None)
+    assert "GPU of before" in shown["Before it was resumed"] and "GPU" not in shown["Machine"]
+    api.resume(cell.folder, steps=48, progress=False)
+    assert read_run_json(cell.folder)["made_with"]["earlier"] == [before], "the same machine is not another one"
 
     change_run_file(cell, lambda made: made.pop("behaviour"))  # as in folders of earlier versions of Shoal
     assert execution.record_of(cell, run, EVALUATION, None, 0.0).behaviour == {"algorithm": 0, "environment": 0}

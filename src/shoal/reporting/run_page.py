@@ -16,6 +16,7 @@ from shoal.reporting.charts import Drawn, chart_element, lines_data, points_for,
 from shoal.reporting.facts import Facts, Scores, changed_rows, every_row, json_number, other_commands, train_command
 from shoal.reporting.page import Html, Page, Section, bullets, commands, html_table, joined_html, pairs, player, tag
 from shoal.statistics.intervals import Estimate, interval_text, scaled
+from shoal.storage.manifest import earlier_machines
 
 # Curves: which metrics of the log are charts, and what each chart holds.
 
@@ -367,6 +368,15 @@ def _made(runs: Labelled, rates: Sequence[float | None]) -> Html:
     return joined_html(*parts)
 
 
+def _machine_text(hardware: Mapping[str, Any]) -> str:
+    """The processor, memory and devices of a machine; unchecked values as they are."""
+    devices = hardware.get("devices")
+    each = [one for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
+    known = ", ".join(f"{one.get('count')} × {one.get('kind')}" for one in each)
+    memory = f", {hardware['memory_gib']} GiB of memory" if hardware.get("memory_gib") else ""
+    return f"{hardware.get('processor')}, {hardware.get('cores')} cores{memory}; devices: {known}"
+
+
 def origin_rows(facts: Facts, rate: float | None) -> dict[str, str]:
     """Commit, versions, platform and hardware, where ``run.json`` has them.
 
@@ -386,11 +396,10 @@ def origin_rows(facts: Facts, rate: float | None) -> dict[str, str]:
     if isinstance(made.get("platform"), str):
         found["Platform"] = made["platform"]
     if isinstance(hardware, dict):
-        devices = hardware.get("devices")
-        each = [one for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
-        known = ", ".join(f"{one.get('count')} × {one.get('kind')}" for one in each)
-        memory = f", {hardware['memory_gib']} GiB of memory" if hardware.get("memory_gib") else ""
-        found["Machine"] = f"{hardware.get('processor')}, {hardware.get('cores')} cores{memory}; devices: {known}"
+        found["Machine"] = _machine_text(hardware)
+    before = [one.get("hardware") for one in earlier_machines(made)]
+    if others := [_machine_text(one) for one in before if isinstance(one, dict) and one != hardware]:
+        found["Before it was resumed"] = "; ".join(dict.fromkeys(others))
     measured = "unknown, since this page was not written on the run's machine"
     found["Matrix product rate"] = measured if rate is None else f"{rate / 1e9:.0f} GFLOP/s in a 2048³ float32 product"
     return {name: text if len(text) <= 500 else f"{text[:499]}…" for name, text in found.items()}

@@ -154,18 +154,20 @@ def keep_resumed(run: Run, permitted: bool) -> None:
             untrusted folder remains untrusted.
     """
     record = own_record(run.folder, config_of_run(run.folder))
-    before = behaviour.kept(manifest.read_run_json(run.folder)["made_with"])
+    made = manifest.read_run_json(run.folder)["made_with"]
+    before = behaviour.kept(made)
     if changes := behaviour.changes(before or {}, run.algorithm, run.environment, _flags(run)):
         notices.warn(f"{run.folder} continues with other numbers than it began with: {'; '.join(changes)}.")
-    _write(run, behaviour.oldest(before, _behaviour(run)))
+    _write(run, behaviour.oldest(before, _behaviour(run)), made)
     if permitted:
         remember(run)
     elif record is not None:
         _record(run, record)
 
 
-def _write(run: Run, versions: dict[str, int]) -> None:
-    manifest.write_run_json(run.folder, run.as_json(), user_modules.digests(_own_modules(run), imported=True), versions)
+def _write(run: Run, versions: dict[str, int], before: dict[str, Any] | None = None) -> None:
+    modules = user_modules.digests(_own_modules(run), imported=True)
+    manifest.write_run_json(run.folder, run.as_json(), modules, versions, before=before)
 
 
 def _behaviour(run: Run) -> dict[str, int]:

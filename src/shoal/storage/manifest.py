@@ -31,6 +31,8 @@ RUN_FORMAT = 9
 MAX_RUN_JSON_BYTES = 16 * reading.MIB
 """Largest size in bytes of a ``run.json``."""
 _KEYS = ("format", "config", "made_with")
+_MACHINE = ("versions", "commit", "platform", "hardware")
+"""The entries of :func:`describe_machine`."""
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -66,6 +68,7 @@ def write_run_json(
     own_modules: Mapping[str, str] | None = None,
     behaviour: Mapping[str, int] | None = None,
     made_with: Mapping[str, Any] | None = None,
+    before: Mapping[str, Any] | None = None,
 ) -> None:
     """Write ``run.json`` atomically, with ``config`` (which may hold dataclasses) and :func:`describe_machine`.
 
@@ -75,6 +78,8 @@ def write_run_json(
         own_modules: digests of the user's own modules that the run uses, by their names.
         behaviour: versions of what its algorithm and its environment compute (:mod:`shoal.runs.behaviour`).
         made_with: the whole entry, in place of this machine's and of the two before, where nothing is trained here.
+        before: the entry of a run that is resumed. Machines, versions and commits of before that differ from those of
+            now are kept under ``earlier``, the oldest first.
 
     Raises:
         InputError: a value of ``config`` has no JSON form; the message names it.
@@ -85,8 +90,18 @@ def write_run_json(
         made["own_modules"] = dict(own_modules)
     if behaviour is not None:
         made["behaviour"] = dict(behaviour)
+    if before is not None:
+        was = [*earlier_machines(before), {name: before.get(name) for name in _MACHINE}]
+        now = to_json({name: made.get(name) for name in _MACHINE}, "run")
+        made["earlier"] = [one for i, one in enumerate(was) if one != now and one not in was[:i]]
     entries = {"format": RUN_FORMAT, "config": config, "made_with": made}
     write_text(Path(folder) / RUN_JSON, dumps(entries, "run", indent=2) + "\n")
+
+
+def earlier_machines(made_with: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The machines, versions and commits with which a run was trained before it was resumed with others."""
+    found = made_with.get("earlier")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def read_run_json(folder: Path) -> dict[str, Any]:

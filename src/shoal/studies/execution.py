@@ -116,7 +116,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
         commit=commit.removesuffix("+") if commit else None,
         changed=bool(commit) and commit.endswith("+"),
         platform=made["platform"],
-        hardware=made["hardware"] | {"product_gflops": rate},
+        hardware=made["hardware"] | {"product_gflops": rate} | _earlier(made),
         seconds={"training": rounded_numbers(training), "other": rounded_numbers(max(0.0, seconds - here))},
         curve=learning_curve(rows, columns, run.settings.seeds),
         evaluation=evaluation,
@@ -124,6 +124,13 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
         sources=module_digests(cell, imported=True),
         behaviour=behaviour.oldest(behaviour.kept(made), now),
     )
+
+
+def _earlier(made: dict[str, Any]) -> dict[str, Any]:
+    """The other machines on which a run was trained before it was resumed, if there are any."""
+    found = [one["hardware"] for one in manifest.earlier_machines(made)]
+    others = [one for i, one in enumerate(found) if one != made["hardware"] and one not in found[:i]]
+    return {"earlier": others} if others else {}
 
 
 def _within(*values: np.ndarray) -> bool:

@@ -105,10 +105,18 @@ def _check_curves(part: str, found: Mapping[str, Any], seeds: Any) -> None:
 
 def check_hardware(found: Mapping[str, Any]) -> None:
     """Check the entry ``hardware`` of a record."""
-    check_keys("hardware", found, ("processor", "cores", "memory_gib", "devices", "product_gflops"))
+    measured = ("product_gflops", *(name for name in ("earlier",) if name in found))
+    _check_machine(found, measured)
+    for one in check_list("hardware.earlier", found.get("earlier", [])):
+        check_kind("an earlier machine", one, dict)
+        _check_machine(one)
+
+
+def _check_machine(found: Mapping[str, Any], more: tuple[str, ...] = ()) -> None:
+    check_keys("hardware", found, ("processor", "cores", "memory_gib", "devices", *more))
     check_kind("hardware.processor", found["processor"], str)
     for name in ("cores", "memory_gib", "product_gflops"):
-        if found[name] is not None:
+        if found.get(name) is not None:
             check_record_number(f"hardware.{name}", found[name])
     for one in check_list("hardware.devices", found["devices"]):
         check_kind("a device", one, dict)
@@ -218,7 +226,8 @@ class Record:
     platform: str
     hardware: dict[str, Any]
     """Processor, cores, memory and devices, and ``product_gflops``: the rate of a 2048³ float32 product in GFLOP/s, or
-    None if the run was not evaluated on the machine that trained it."""
+    None if the run was not evaluated on the machine that trained it. ``earlier`` holds the other machines, if there
+    are any, on which the run was trained before it was resumed on this one."""
     seconds: dict[str, float | int]
     """Wall time: ``training``, without compilation, and ``other``, which is compilation and evaluation."""
     curve: dict[str, list]
@@ -263,8 +272,13 @@ class Record:
     @property
     def machine(self) -> str:
         """The hardware as one line, without the product rate, which varies between processes."""
-        devices = ", ".join(f"{one['count']} × {one['kind']}" for one in self.hardware["devices"])
-        return f"{self.hardware['processor']}, {self.hardware['cores']} cores; devices: {devices}"
+        texts = [_machine_text(one) for one in (self.hardware, *self.hardware.get("earlier", ()))]
+        return ", before on ".join(texts)
+
+
+def _machine_text(hardware: Mapping[str, Any]) -> str:
+    devices = ", ".join(f"{one['count']} × {one['kind']}" for one in hardware["devices"])
+    return f"{hardware['processor']}, {hardware['cores']} cores; devices: {devices}"
 
 
 def write_record(path: Path, record: Record) -> None:
