@@ -49,9 +49,14 @@ class LocalHub:
         shutil.copytree(named["folder_path"], folder, dirs_exist_ok=True)
 
     def repo_info(self, *given: Any, **named: Any) -> SimpleNamespace:
-        if not self._folder("repo_info", *given, **named).is_dir():
+        folder = self._folder("repo_info", *given, **named)
+        if not folder.is_dir():
             raise hub.errors.HFValidationError("404: there is no such repository")
-        return SimpleNamespace(sha=COMMIT)
+        assert named["files_metadata"], "without it the Hub tells no sizes"
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        names = [path.relative_to(folder).as_posix() for path in files]
+        siblings = [SimpleNamespace(rfilename=n, size=p.stat().st_size) for n, p in zip(names, files, strict=True)]
+        return SimpleNamespace(sha=COMMIT, siblings=siblings)
 
     def hf_hub_download(self, *given: Any, **named: Any) -> str:
         assert named["revision"] == COMMIT
@@ -109,6 +114,19 @@ def test_a_card_names_no_file_elsewhere(name: str, repository: Path) -> None:
     with pytest.raises(InputError, match="which is no file of a policy folder"):
         pull("ann/spread", "new")
     assert not Path("new").exists()
+
+
+def test_policies_that_are_too_large_are_not_downloaded(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum((repository / name).stat().st_size for name in zoo.read_card(repository).files)
+    monkeypatch.setattr("shoal.sharing.hub.MOST_BYTES", size - 1)
+    fetched: list[str] = []
+    fetch = LocalHub.hf_hub_download
+    monkeypatch.setattr(LocalHub, "hf_hub_download", lambda *x, **y: [fetched.append(x[2]), fetch(*x, **y)])
+    with pytest.raises(InputError, match=r"The policies in ann/spread have 0\.\d GB, more than"):
+        pull("ann/spread", "new")
+    assert fetched == ["card.json"] and not Path("new").exists()
+    monkeypatch.setattr("shoal.sharing.hub.MOST_BYTES", size)
+    assert pull("ann/spread", "new").is_dir()
 
 
 def test_a_damaged_download_is_refused(repository: Path) -> None:

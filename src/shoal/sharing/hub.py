@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,6 +20,8 @@ FOLDERS = ("policy", OPPONENTS)
 """Folders of a policy folder."""
 MOST_FILES = 1000
 """Largest number of files of a policy folder that is pulled."""
+MOST_BYTES = 1 << 30
+"""Largest size in bytes of all of them together."""
 
 
 def push(run: Run, repository: str, *, private: bool = False, licence: str = LICENCE, episodes: int = 1024) -> str:
@@ -56,8 +58,9 @@ def push(run: Run, repository: str, *, private: bool = False, licence: str = LIC
 def pull(repository: str, folder: str | Path, *, revision: str | None = None) -> Path:
     """Download policies that :func:`push` has uploaded; returns their folder.
 
-    Only the files on the card are downloaded, all of one commit, and compared with its digests. The folder is one from
-    another person (docs/security.md).
+    Only the files on the card are downloaded, all of one commit, and compared with its digests; together they may have
+    :data:`MOST_BYTES`, which is checked before they are downloaded. The folder is one from another person
+    (docs/security.md).
 
     Args:
         repository: ``USER/NAME``.
@@ -65,7 +68,8 @@ def pull(repository: str, folder: str | Path, *, revision: str | None = None) ->
         revision: a branch, tag or commit; None for the newest.
 
     Raises:
-        InputError: ``folder`` exists, there is no such repository, it holds no policies, or a file is damaged.
+        InputError: ``folder`` exists, there is no such repository, it holds no policies, they are too large, or a file
+            is damaged.
     """
     _check_name(repository)
     folder = Path(folder)
@@ -75,9 +79,12 @@ def pull(repository: str, folder: str | Path, *, revision: str | None = None) ->
     with tempfile.TemporaryDirectory(prefix="shoal-") as temporary:
         work = Path(temporary) / repository.split("/")[1]
         with _asking(f"{repository} cannot be downloaded"):
-            commit = api.repo_info(repository, revision=revision).sha
+            found = api.repo_info(repository, revision=revision, files_metadata=True)
+            commit, sizes = found.sha, {one.rfilename: one.size or 0 for one in found.siblings or ()}
+            _check_size(repository, sizes, [CARD_FILE])
             _fetch(api, repository, CARD_FILE, commit, work)
             names = _checked_names(repository, read_card(work).files)
+            _check_size(repository, sizes, names)
             for name in names:
                 _fetch(api, repository, name, commit, work)
         shutil.rmtree(work / ".cache", ignore_errors=True)  # what the library keeps beside its downloads
@@ -108,6 +115,12 @@ def _checked_names(repository: str, names: dict[str, str]) -> list[str]:
     if len(names) > MOST_FILES:
         raise InputError(f"The card of {repository} names {len(names):,} files, more than {MOST_FILES:,}.")
     return sorted(names)
+
+
+def _check_size(repository: str, sizes: Mapping[str, int], names: Iterable[str]) -> None:
+    """Refuse more bytes than :data:`MOST_BYTES`, going by what the Hub says of each file."""
+    if (size := sum(sizes.get(name, 0) for name in names)) > MOST_BYTES:
+        raise InputError(f"The policies in {repository} have {size / 1e9:.1f} GB, more than {MOST_BYTES / 1e9:.1f}.")
 
 
 def _check_name(repository: str) -> None:
