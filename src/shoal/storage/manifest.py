@@ -93,7 +93,8 @@ def write_run_json(
     if before is not None:
         was = [*earlier_machines(before), {name: before.get(name) for name in _MACHINE}]
         now = to_json({name: made.get(name) for name in _MACHINE}, "run")
-        made["earlier"] = [one for i, one in enumerate(was) if one != now and one not in was[:i]]
+        if earlier := [one for i, one in enumerate(was) if one != now and one not in was[:i]]:
+            made["earlier"] = earlier
     entries = {"format": RUN_FORMAT, "config": config, "made_with": made}
     write_text(Path(folder) / RUN_JSON, dumps(entries, "run", indent=2) + "\n")
 

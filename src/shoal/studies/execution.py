@@ -128,7 +128,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
 
 def _earlier(made: dict[str, Any]) -> dict[str, Any]:
     """The other machines on which a run was trained before it was resumed, if there are any."""
-    found = [one["hardware"] for one in manifest.earlier_machines(made)]
+    found = [one["hardware"] for one in manifest.earlier_machines(made) if one.get("hardware")]
     others = [one for i, one in enumerate(found) if one != made["hardware"] and one not in found[:i]]
     return {"earlier": others} if others else {}
 
