@@ -272,11 +272,12 @@ class Record:
     @property
     def machine(self) -> str:
         """The hardware as one line, without the product rate, which varies between processes."""
-        texts = [_machine_text(one) for one in (self.hardware, *self.hardware.get("earlier", ()))]
+        texts = [machine_text(one) for one in (self.hardware, *self.hardware.get("earlier", ()))]
         return ", before on ".join(texts)
 
 
-def _machine_text(hardware: Mapping[str, Any]) -> str:
+def machine_text(hardware: Mapping[str, Any]) -> str:
+    """Processor, cores and devices of a record's hardware as one line."""
     devices = ", ".join(f"{one['count']} × {one['kind']}" for one in hardware["devices"])
     return f"{hardware['processor']}, {hardware['cores']} cores; devices: {devices}"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from shoal.plots.texts import duration_text, markdown_table, markdown_text, number_text
 from shoal.studies.keys import label
+from shoal.studies.record import machine_text
 from shoal.studies.study_file import StudyFile, command_in_folder, link_text
 from shoal.studies.tuning.methods import Method, methods
 from shoal.studies.tuning.record import TuningRecord, mean_score, tuning_records
@@ -263,10 +264,8 @@ def _trial(record: TuningRecord, i: int, place: int) -> dict[str, Any]:
 def _made(record: TuningRecord) -> str:
     commit = f"commit `{record.commit[:12]}`" if record.commit else "an installed Shoal"
     changed = " with changed files" if record.changed else ""
-    devices = ", ".join(f"{one['count']} × {one['kind']}" for one in record.hardware["devices"])
-    machine = f"{record.hardware['processor']}, {record.hardware['cores']} cores; devices: {devices}"
     seconds = sum(record.seconds.values())
-    return f"Made on {_plain(machine)}, in {duration_text(seconds)}, {commit}{changed}."
+    return f"Made on {_plain(machine_text(record.hardware))}, in {duration_text(seconds)}, {commit}{changed}."
 
 
 def _value(value: Any) -> str:
