@@ -80,6 +80,18 @@ TESTS = Path(__file__).parent
 SLOW = [line for line in (TESTS / "slow.txt").read_text("utf-8").splitlines() if line and not line.startswith("#")]
 
 
+def pytest_configure() -> None:
+    """Refuse two test files of one name, of which pytest imports one; ``make test`` alone would not notice a slow one.
+
+    Raises:
+        pytest.UsageError: there are such files.
+    """
+    first: dict[str, Path] = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        if (other := first.setdefault(path.name, path)) != path:
+            raise pytest.UsageError(f"{other.relative_to(TESTS)} and {path.relative_to(TESTS)} have the same name.")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Whole files that ``slow.txt`` lists are not even imported by ``make test``."""
     left_out = config.option.markexpr == "not slow" and collection_path.is_relative_to(TESTS)
