@@ -97,6 +97,21 @@ def test_runs_that_do_not_overlap_still_have_an_interval(runs: int, limit: float
     assert four[1] == pytest.approx(1 - (1 - found[1]) / 2)  # squares of a quarter of the distance, four times
 
 
+@pytest.mark.parametrize("runs", [3, 5, 10])
+def test_equal_runs_still_have_an_interval(runs: int) -> None:
+    same, p, z = np.ones(runs), np.linspace(0, 0.5, 100_001), stats.norm.ppf(0.975)
+    found = improvement([same], [same])
+    variance = p * (1 - p) * (1 + (runs - 1) * ((1 - p) / (2 - p) + p / (1 + p))) / runs**2
+    limit = p[np.argmax(z**2 * variance >= (0.5 - p) ** 2)]
+    assert found == (0.5, pytest.approx(limit, abs=2e-5), pytest.approx(1 - limit, abs=2e-5))
+    high, low = 1 + np.arange(runs) / 100, np.arange(runs) / 100
+    both = improvement([same, high], [same, low])
+    assert both[0] == 0.75
+    squares = (0.5 - limit) ** 2 + (1 - improvement([high], [low])[1]) ** 2
+    assert both[1] == pytest.approx(0.75 - squares**0.5 / 2, abs=2e-5)
+    assert both[2] == pytest.approx(0.75 + (0.5 - limit) / 2, abs=2e-5)
+
+
 def test_the_interval_stays_within_0_and_1_and_is_reproducible() -> None:
     rng = np.random.default_rng(3)
     for _ in range(5):

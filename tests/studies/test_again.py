@@ -36,7 +36,8 @@ def again(path: Path, seed: int = 100, **options: Any) -> Any:
 
 
 def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: list[Cell]) -> None:
-    path = write_study_file(tmp_path, TEXT.replace('title = "T"', 'title = "<script>T</script>"'))
+    limits = '[primary]\nmetric = "score"\nfloor = 0.0\nceiling = 100.0\n'
+    path = write_study_file(tmp_path, TEXT.replace('title = "T"', 'title = "<script>T</script>"') + limits)
     shoal.study(path, out=tmp_path / "runs", progress=False)
     kept, again_kept = tmp_path / "records" / "demo", tmp_path / "again" / "demo-seed100"
     before = {file: file.read_bytes() for file in kept.iterdir()}
@@ -58,7 +59,8 @@ def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: li
     assert "| qmix      | matrix/climbing | 0.75 [0.05, 1.80] | 5.75 [5.05, 6.80] | 5.0 [" in text
     assert text.startswith("# &lt;script>T&lt;/script>, measured again\n") and "<script" not in text
     assert "In the folder of demo.toml, `shoal study demo.toml --again --seed 100` trains every run" in text
-    assert text.count("| differ") == 2 and "2 of 4 runs with several seeds agree" in text
+    assert text.count("| differ") == 2 and "Of 4 runs with several seeds 2 differ: " in text
+    assert " 2 agree: the whole interval is within 5% of the distance between floor and ceiling. 0 are not" in text
     assert "**Primary metric:** mean of the score [95% interval over 5 seeds]." in text
     assert "| differ" in str(report) and "demo-seed100: 4 of 4 runs recorded" in str(report)
 
@@ -73,13 +75,23 @@ def test_other_seeds_are_recorded_apart_and_compared(tmp_path: Path, trained: li
     assert str(part).count("| agree") == text.count("| agree") == 2
 
 
+def test_an_interval_that_is_wider_than_the_margin_does_not_agree(tmp_path: Path, trained: list[Cell]) -> None:
+    path = write_study_file(tmp_path, TEXT)
+    shoal.study(path, out=tmp_path / "runs", progress=False)
+    text = again(path).page.read_text(encoding="utf-8")
+    assert text.count("| not told apart |") == 2 and text.count("| differ") == 2 and "which are not known here" in text
+    path.write_text(TEXT + '[primary]\nmetric = "score"\nfloor = 0.0\nceiling = 55.0\n', encoding="utf-8")
+    text = again(path).page.read_text(encoding="utf-8")
+    assert text.count("| not told apart |") == 2 and "2 are not told apart" in text, "2.8 are more than 5% of 55"
+
+
 def test_runs_that_cannot_be_compared_have_no_verdict(tmp_path: Path, trained: list[Cell]) -> None:
     path = write_study_file(tmp_path, TEXT.replace("seeds = 5", "seeds = 1"))
     text = again(path).page.read_text(encoding="utf-8")
-    assert text.count("| missing") == 3 * 4 and "0 of 0 runs" in text, "before, difference and verdict"
+    assert text.count("| missing") == 3 * 4 and "Of 0 runs" in text, "before, difference and verdict"
     shoal.study(path, out=tmp_path / "runs", progress=False)
     text = again(path).page.read_text(encoding="utf-8")
-    assert text.count("| one seed") == 4 and "0 of 0 runs" in text
+    assert text.count("| one seed") == 4 and "Of 0 runs" in text
 
 
 def test_seeds_that_are_not_other_ones_are_refused(tmp_path: Path, trained: list[Cell]) -> None:

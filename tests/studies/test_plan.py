@@ -158,6 +158,15 @@ def test_a_run_of_another_configuration_is_told_apart(change: dict[str, Any], se
     assert (cell.difference(run | change) or "") == sentence
 
 
+def test_of_what_an_algorithm_decided_before_training_only_that_is_not_compared(tmp_path: Path) -> None:
+    text = GRID.replace('algorithm = ["mappo", "qmix"]', 'algorithm = ["seps"]')
+    cell: Cell = cells_of(write_study_file(tmp_path, text))[0]
+    run = {"algorithm": "seps", "environment": "matrix/climbing", "env": {}, "settings": {}}
+    assert cell.difference(run | {"config": {"sharing": [0, 1], "gamma": 0.9}}) is None
+    found = cell.difference(run | {"config": {"sharing": [0, 1], "gamma": 0.5}})
+    assert found == "gamma is 0.5 there and 0.9 in the study"
+
+
 def test_studies_that_ship_are_found_from_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert {"two_step", "one_policy", "monotonicity"} <= shipped().keys()

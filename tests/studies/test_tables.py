@@ -232,6 +232,18 @@ def test_a_metric_of_training(tmp_path: Path) -> None:
     assert [row[1:] for row in entries(tmp_path, text)[2:]] == [["–", "–"]] * 2  # these records lack it
 
 
+def test_an_entry_is_over_all_seeds_or_there_is_none(tmp_path: Path) -> None:
+    text = '\n[[tables]]\ntitle = "All"\nwhere = { gamma = 0.9 }\nmetric = "won"\n'
+    study, cells, records = studied(tmp_path, text)
+    for i, cell in enumerate(cells):
+        found = records[cell.name].evaluation
+        won = [[x] * found["episodes"] for x in (1.0, 0.0, 1.0, 1.0, None if i else 1.0)]
+        records[cell.name] = replace(records[cell.name], evaluation=found | {"metrics": {"won": won}})
+    _, _, *rows = rows_of(markdown_page(study, cells, records), "## All")
+    shown = [entry for row in rows for entry in row[1:]]
+    assert shown[0].startswith("80") and set(shown[1:]) == {"–"}, "the last seed is unknown in all but the first"
+
+
 FIGURE = '\n[[figures]]\nwhere = {{ gamma = 0.9 }}\nkind = "{}"\n'
 
 

@@ -29,6 +29,8 @@ from shoal.learning.config import check_options
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, Decision, EnvSpec, Preparation, Scale, Trajectory
 
+DECIDED = ("sharing",)
+"""What :func:`prepare` decides."""
 STANDARD_ERRORS = 2.0
 """Clusters are too few where the held-out error rises by more than this many of its standard errors."""
 

@@ -116,13 +116,14 @@ def improvement(x: Scores, y: Scores, *, confidence: float = 0.95, resamples: in
 
     The interval holds quantiles of the stratified bootstrap, as :func:`~shoal.statistics.estimate`. The variances in a
     and c are those of the placements: for a run, the share of the other algorithm's runs that it exceeds. In a task
-    where every run of X exceeds every run of Y, or the reverse, resamples have no spread, and the interval would have
-    no width in spite of few runs. Such a task adds the distance of its own limit from 1 (or 0), and distances are
-    summed in squares. The limit p solves
+    where every run of X exceeds every run of Y, or the reverse, or where all runs are equal, resamples have no spread,
+    and the interval would have no width in spite of few runs. Such a task adds the distance of its own limits from its
+    probability q of 1, 0 or ½, and distances are summed in squares. The limits p solve
 
-        (1 − p)² = z² V(p),    V(p) = p (1 − p) [1 + (k − 1) ((1 − p) / (2 − p) + p / (1 + p))] / (n m)
+        (q − p)² = z² V(p),    V(p) = p (1 − p) [1 + (k − 1) ((1 − p) / (2 − p) + p / (1 + p))] / (n m)
 
-    for n and m runs, k = (n + m) / 2. With 3, 5 and 10 runs each it is 0.50, 0.64 and 0.80 for 95 %.
+    for n and m runs, k = (n + m) / 2. With 3, 5 and 10 runs each the lower one is 0.50, 0.64 and 0.80 for 95 % and
+    q = 1, and 0.15, 0.21 and 0.27 for q = ½.
 
     Coverage of a 95 % interval for normal scores whose means differ by 0, 1 or 2.5 standard deviations (P = 0.5, 0.76,
     0.96), 500 simulated comparisons each (``benchmarks/coverage.py``):
@@ -163,9 +164,13 @@ def improvement(x: Scores, y: Scores, *, confidence: float = 0.95, resamples: in
     )
     below, above = max(0.0, middle - low) ** 2, max(0.0, high - middle) ** 2
     for a, b in zip(xs, ys, strict=True):
-        distance = ((1 - _separated(a.size, b.size, confidence)) / len(xs)) ** 2
-        below += distance * (a.min() > b.max())
-        above += distance * (a.max() < b.min())
+        if a.min() > b.max():
+            below += ((1 - _lower_limit(1.0, a.size, b.size, confidence)) / len(xs)) ** 2
+        elif a.max() < b.min():
+            above += ((1 - _lower_limit(1.0, a.size, b.size, confidence)) / len(xs)) ** 2
+        elif a.min() == a.max() == b.min() == b.max():
+            distance = ((0.5 - _lower_limit(0.5, a.size, b.size, confidence)) / len(xs)) ** 2
+            below, above = below + distance, above + distance
     return middle, float(max(0.0, middle - below**0.5)), float(min(1.0, middle + above**0.5))
 
 
@@ -187,17 +192,20 @@ def _exceeds(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " m"]) -> Float[np
     return (x[:, None] > y) + 0.5 * (x[:, None] == y)
 
 
-def _separated(n: int, m: int, confidence: float) -> float:
-    """The lower limit of P(X > Y) where all n runs of X exceed all m of Y; see :func:`improvement`."""
+def _lower_limit(q: float, n: int, m: int, confidence: float) -> float:
+    """The lower limit of P(X > Y) where it is ``q`` (1 or ½) in n runs of X and m of Y; see :func:`improvement`."""
     from scipy.optimize import brentq
     from scipy.special import ndtri
 
     z2, k = float(ndtri((1 + confidence) / 2)) ** 2, (n + m) / 2
 
-    def excess(p: float) -> float:  # both sides divided by 1 − p, which leaves one root
-        return n * m * (1 - p) - z2 * p * (1 + (k - 1) * ((1 - p) / (2 - p) + p / (1 + p)))
+    def excess(p: float) -> float:
+        variance = p * (1 + (k - 1) * ((1 - p) / (2 - p) + p / (1 + p)))
+        if q == 1:  # both sides divided by 1 − p, which leaves one root
+            return n * m * (1 - p) - z2 * variance
+        return n * m * (q - p) ** 2 - z2 * (1 - p) * variance
 
-    return float(brentq(excess, 0.0, 1.0))  # pyright: ignore[reportArgumentType]
+    return float(brentq(excess, 0.0, q))  # pyright: ignore[reportArgumentType]
 
 
 SCALE = 400.0 / np.log(10.0)

@@ -31,7 +31,7 @@ RUN_FORMAT = 9
 MAX_RUN_JSON_BYTES = 16 * reading.MIB
 """Largest size in bytes of a ``run.json``."""
 _KEYS = ("format", "config", "made_with")
-_MACHINE = ("versions", "commit", "platform", "hardware")
+MACHINE = ("versions", "commit", "platform", "hardware")
 """The entries of :func:`describe_machine`."""
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
@@ -91,8 +91,8 @@ def write_run_json(
     if behaviour is not None:
         made["behaviour"] = dict(behaviour)
     if before is not None:
-        was = [*earlier_machines(before), {name: before.get(name) for name in _MACHINE}]
-        now = to_json({name: made.get(name) for name in _MACHINE}, "run")
+        was = [*earlier_machines(before), {name: before.get(name) for name in MACHINE}]
+        now = to_json({name: made.get(name) for name in MACHINE}, "run")
         if earlier := [one for i, one in enumerate(was) if one != now and one not in was[:i]]:
             made["earlier"] = earlier
     entries = {"format": RUN_FORMAT, "config": config, "made_with": made}
@@ -109,12 +109,16 @@ def read_run_json(folder: Path) -> dict[str, Any]:
     """The contents of ``run.json``: ``format``, and the objects ``config`` and ``made_with``. Tuples become lists.
 
     Raises:
-        InputError: there is no readable ``run.json``, its format is another, or its keys differ from these.
+        InputError: ``folder`` is a file, there is no readable ``run.json``, its format is another, or its keys differ
+            from these.
     """
-    where = f"{RUN_JSON} in {str(folder)!r}"
+    where, folder = f"{RUN_JSON} in {str(folder)!r}", Path(folder)
+    if folder.is_file():
+        own = f": give the folder, {str(folder.parent)!r}" if folder.name == RUN_JSON else ""
+        raise InputError(f"{str(folder)!r} is a file, not the folder of a run{own}.")
     try:
-        found = from_json(reading.parse_json(reading.read_bytes(Path(folder) / RUN_JSON, MAX_RUN_JSON_BYTES)))
-    except (FileNotFoundError, NotADirectoryError):
+        found = from_json(reading.parse_json(reading.read_bytes(folder / RUN_JSON, MAX_RUN_JSON_BYTES)))
+    except FileNotFoundError:
         raise InputError(f"There is no {RUN_JSON} in {str(folder)!r}, so it is not the folder of a run.") from None
     except (reading.ReadingError, ValueError) as error:
         raise InputError(f"{where} {error}.") from None

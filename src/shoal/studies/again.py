@@ -12,6 +12,7 @@ from shoal.plots.texts import estimate_text, markdown_table, markdown_text, numb
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of
 from shoal.studies.keys import label
+from shoal.studies.limits import MARGIN, limits_of
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK, stale_records, stale_sentences
@@ -94,7 +95,7 @@ def rows_of(again: Again, records: Mapping[str, Record]) -> Rows:
         rows.append(
             {axis: label(first.values[axis]) for axis in several or ["algorithm"]}
             | {"before": _text(before, primary) + mark, "again": _text(now, primary)}
-            | dict(zip(("again − before", "verdict"), _verdict(before, now, primary), strict=True))
+            | dict(zip(("again − before", "verdict"), _verdict(before, now, again.study, cell), strict=True))
         )
     return rows
 
@@ -109,8 +110,12 @@ def _text(record: Record | None, primary: Primary) -> str:
     return estimate_text(scaled(statistic.estimate([samples]), unit_of(primary.metric)))
 
 
-def _verdict(before: Record | None, now: Record | None, primary: Primary) -> tuple[str, str]:
-    """(difference, ``agree``, ``differ``, or why that cannot be said)."""
+def _verdict(before: Record | None, now: Record | None, study: StudyFile, cell: Cell) -> tuple[str, str]:
+    """(difference, ``agree``, ``differ``, ``not told apart``, or why that cannot be said).
+
+    An interval that contains 0 may be wide: both agree only if all of it is within the margin of equality.
+    """
+    primary, margin = primary_of(study), limits_of(study, cell).margin
     if before is None or now is None:
         return MISSING, MISSING
     statistic = STATISTICS[primary.statistic]
@@ -123,7 +128,9 @@ def _verdict(before: Record | None, now: Record | None, primary: Primary) -> tup
         return text, "one seed"
     if not math.isfinite(low) or not math.isfinite(high):
         return text, "no interval"
-    return text, "agree" if low <= 0 <= high else "differ"
+    if not low <= 0 <= high:
+        return text, "differ"
+    return text, "agree" if -margin <= low and high <= margin else "not told apart"
 
 
 def again_page(again: Again, records: Mapping[str, Record]) -> str:
@@ -132,7 +139,9 @@ def again_page(again: Again, records: Mapping[str, Record]) -> str:
     where, word = command_in_folder(study)
     seeds = sorted({record.seeds for record in (*again.before.values(), *records.values())})
     brackets = " or ".join(interval_of(n, 1) for n in seeds)
-    decided = [row["verdict"] for row in rows if row["verdict"] in ("agree", "differ")]
+    verdicts = [row["verdict"] for row in rows if row["verdict"] in ("agree", "differ", "not told apart")]
+    known = any(limits_of(study, cell).margin for cell in again.new)
+    close = f"the whole interval is within {MARGIN:.0%} of the distance between floor and ceiling"
     parts = [
         f"# {study.title}, measured again",
         f"**Primary metric:** {primary_text(primary_of(study))}" + (f" [{brackets}]." if brackets else "."),
@@ -140,9 +149,12 @@ def again_page(again: Again, records: Mapping[str, Record]) -> str:
         f"{number_text(again.seed)} on and evaluates it in other episodes.",
         *(f"**{sentence} Its values before are marked {STALE_MARK}.**" for sentence in _stale(again)),
         markdown_table(rows),
-        f"{decided.count('agree')} of {len(decided)} runs with several seeds agree: the interval of the difference "
-        f"contains 0. Of exact 95% intervals one in twenty does not although nothing has changed; with 2 to 4 seeds "
-        f"an interval is a range, which covers less. A run of one seed cannot show how much seeds differ.",
+        f"Of {len(verdicts)} runs with several seeds {verdicts.count('differ')} differ: the interval of the difference "
+        f"does not contain 0. {verdicts.count('agree')} agree: "
+        + (close if known else f"{close}, which are not known here")
+        + f". {verdicts.count('not told apart')} are not told apart. Of exact 95% intervals one in twenty does not "
+        f"contain 0 although nothing has changed; with 2 to 4 seeds an interval is a range, which covers less. A run "
+        f"of one seed cannot show how much seeds differ.",
     ]
     return markdown_text("\n\n".join(part.strip("\n") for part in parts) + "\n")
 

@@ -116,7 +116,7 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
         commit=commit.removesuffix("+") if commit else None,
         changed=bool(commit) and commit.endswith("+"),
         platform=made["platform"],
-        hardware=made["hardware"] | {"product_gflops": rate} | _earlier(made),
+        hardware=made["hardware"] | {"product_gflops": rate} | earlier_hardware(made),
         seconds={"training": rounded_numbers(training), "other": rounded_numbers(max(0.0, seconds - here))},
         curve=learning_curve(rows, columns, run.settings.seeds),
         evaluation=evaluation,
@@ -126,8 +126,12 @@ def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, 
     )
 
 
-def _earlier(made: dict[str, Any]) -> dict[str, Any]:
-    """The other machines on which a run was trained before it was resumed, if there are any."""
+def earlier_hardware(made: dict[str, Any]) -> dict[str, Any]:
+    """The entry ``earlier`` of a record's hardware: the other machines that trained before, if there are any.
+
+    Args:
+        made: ``hardware``, and ``earlier`` as in the entry ``made_with`` of ``run.json``.
+    """
     found = [one["hardware"] for one in manifest.earlier_machines(made) if one.get("hardware")]
     others = [one for i, one in enumerate(found) if one != made["hardware"] and one not in found[:i]]
     return {"earlier": others} if others else {}

@@ -154,9 +154,7 @@ class Cell:
         there = {key: run.get(key) for key in ("algorithm", "environment")}
         there |= {f"env.{option}": value for option, value in run.get("env", {}).items()}
         for part, now in (("settings", flags_of(found.settings)), ("config", flags_of(found.config))):
-            if part == "config" and hasattr(algorithms.get(self.algorithm), "prepare"):
-                continue  # the run's configuration holds what the algorithm decided before training
-            left_out = {*found.sized, "eval_episodes"} if part == "settings" else set()
+            left_out = {*found.sized, "eval_episodes"} if part == "settings" else _decided(self.algorithm, now)
             before = run.get(part, {})
             both = [name for name in now if name in before and name not in left_out]
             here |= {name: now[name] for name in both}
@@ -165,6 +163,12 @@ class Cell:
             if (now := to_json(here.get(name, "not set"))) != (was := to_json(there.get(name, "not set"))):
                 return f"{name} is {label(was)} there and {label(now)} in the study"
         return None
+
+
+def _decided(algorithm: str, flags: Iterable[str]) -> frozenset[str]:
+    """The flags of a run's configuration that hold what its algorithm decided before training."""
+    module = algorithms.get(algorithm)
+    return frozenset(getattr(module, "DECIDED", flags)) if hasattr(module, "prepare") else frozenset()
 
 
 def plan(

@@ -75,10 +75,7 @@ def checked(found: Any, known: int, names: Collection[str]) -> dict[str, Any]:
     for name, value in found["sources"].items():
         if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{8,64}", value):
             raise InputError(f"sources.{name[:80]} cannot be {shortened(value)}.")
-    for name, value in found["behaviour"].items():
-        check_kind(f"behaviour.{name[:80]}", value, int)
-        if value < 0:
-            raise InputError(f"behaviour.{name[:80]} must be at least 0, not {shortened(value)}.")
+    check_behaviour(found["behaviour"])
     for name, value in found["versions"].items():
         check_kind(f"versions.{name[:80]}", value, (str, type(None)))
     check_hardware(found["hardware"])
@@ -91,6 +88,14 @@ def checked(found: Any, known: int, names: Collection[str]) -> dict[str, Any]:
     if found["evaluations"]:
         _check_curves("evaluations", found["evaluations"], seeds)
     return found
+
+
+def check_behaviour(found: Mapping[str, Any]) -> None:
+    """Check the behaviour versions of a record."""
+    for name, value in found.items():
+        check_kind(f"behaviour.{name[:80]}", value, int)
+        if value < 0:
+            raise InputError(f"behaviour.{name[:80]} must be at least 0, not {shortened(value)}.")
 
 
 def _check_curves(part: str, found: Mapping[str, Any], seeds: Any) -> None:
@@ -272,8 +277,12 @@ class Record:
     @property
     def machine(self) -> str:
         """The hardware as one line, without the product rate, which varies between processes."""
-        texts = [machine_text(one) for one in (self.hardware, *self.hardware.get("earlier", ()))]
-        return ", before on ".join(texts)
+        return machines_text(self.hardware)
+
+
+def machines_text(hardware: Mapping[str, Any]) -> str:
+    """A record's hardware as one line, with the machines on which it was trained before."""
+    return ", before on ".join(machine_text(one) for one in (hardware, *hardware.get("earlier", ())))
 
 
 def machine_text(hardware: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ class Statistic(NamedTuple):
     title: str
     """Title on the page, for example ``mean``."""
     samples: Callable[[Record, str], Samples | None]
-    """(record, metric) -> a finite number for each seed; None if no value is known."""
+    """(record, metric) -> a finite number for each seed; None if that of one is unknown."""
     estimate: Callable[[Sequence[Samples]], Estimate] | None
     """Samples of each task -> (value, low, high); None where the statistic only compares."""
     difference: Callable[[Sequence[Samples], Sequence[Samples]], Estimate]
@@ -45,11 +45,11 @@ class Statistic(NamedTuple):
 
 
 def final_samples(record: Record, metric: str) -> Samples | None:
-    """Each seed's mean over the final episodes, or over a metric's curve."""
+    """Each seed's mean over the final episodes, or over a metric's curve; None if one seed's is unknown."""
     if metric.startswith(TRAINING):
-        return _finite(known_mean(curve_of(record, metric)[1].T, axis=1))
+        return _each(known_mean(curve_of(record, metric)[1].T, axis=1))
     values = record.values(metric)
-    return None if values is None else _finite(known_mean(values, axis=1))
+    return None if values is None else _each(known_mean(values, axis=1))
 
 
 def final_episodes(record: Record, metric: str) -> Samples | None:
@@ -85,6 +85,11 @@ def _drop(record: Record, metric: str) -> Samples | None:
     """The largest difference by which a later point of the curve is below an earlier one."""
     _, values = known_curve(record, metric)
     return (np.maximum.accumulate(values) - values).max(0) if len(values) else None
+
+
+def _each(samples: Samples) -> Samples | None:
+    """The samples of all seeds; None without that of one, since an entry says over how many seeds it is."""
+    return samples if samples.size and np.isfinite(samples).all() else None
 
 
 def _finite(samples: Samples) -> Samples | None:

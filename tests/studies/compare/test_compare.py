@@ -152,12 +152,23 @@ def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
     record.write_record(path, record.Record(**more))
     assert sources.read_source(path, "return").curves[sources.GREEDY][1].tolist() == evaluated["score"]
     assert sources.read_source(path, "won").curves[sources.GREEDY][1].tolist() == evaluated["won"]
-    better: dict[str, Any] = {"evaluation": fields["evaluation"] | {"greedy": False, "better": True}}
+    modes = {"greedy": False, "better": True, "other": [0.5, 1.5]}
+    better: dict[str, Any] = {"evaluation": fields["evaluation"] | modes}
     record.write_record(path, record.Record(**fields | better))
-    assert (
-        "Each run acts in its better mode: 1 of 2 sampled, the others greedily."
-        in library.compare([path, two[0]]).notes
+    found = library.compare([path, two[0]])
+    assert found.scores["mat"]["toys:busy"].tolist() == [0.5, 1.5], "the mode of the folder, in which both are known"
+    assert "All scores are greedy, also of 1 evaluation whose other mode is better." in found.notes
+    assert refused([path, two[0]], metric="won") == (
+        f"The final evaluation of {path} is sampled, its better mode, and that of {two[0]} is greedy; only the return "
+        f"of {path} is known in both."
     )
+    second = tmp_path / "mat-2.json"
+    alike = better["evaluation"] | {"greedy": True, "scores": [[5.0, 5.0], [6.0, 6.0]]}
+    there = fields["run"] | {"settings": fields["run"]["settings"] | {"seed": 7}}
+    record.write_record(second, record.Record(**fields | {"run": there, "evaluation": alike}))
+    found = library.compare([path, second])
+    assert found.scores["mat"]["toys:busy"].tolist() == [2.0, 3.0, 5.0, 6.0]
+    assert "Each run acts in its better mode: 1 of 2 sampled, the others greedily." in found.notes
     record.write_record(path, record.Record(**fields | {"evaluation": fields["evaluation"] | {"greedy": False}}))
     assert refused([path, two[0]]) == (f"The final evaluation of {path} is sampled and that of {two[0]} is greedy.")
 

@@ -239,6 +239,15 @@ steps = 128
     assert [method.budget for method in methods(read_study(with_steps))] == [2 * (4 * 16 + 2 * 16)] * 2
 
 
+def test_a_search_of_an_unknown_method_is_refused(tmp_path: Path) -> None:
+    text = TUNING.replace('algorithm = "mappo"\n', "").replace(
+        "[[variants]]", '[grid]\nalgorithm = ["mappo", "ippo"]\n\n[[variants]]', 1
+    )
+    path = write_tuning_file(tmp_path, text)
+    with pytest.raises(InputError, match=r"--only algorithm cannot be ipo; the runs have mappo, ippo\."):
+        shoal.tune(path, only={"algorithm": ("mappo", "ipo")}, out=tmp_path / "out", dry_run=True)
+
+
 def test_a_budget_in_place_of_trials(tmp_path: Path) -> None:
     (method,) = methods(read_study(write_tuning_file(tmp_path, TUNING.replace("trials = 4", "budget = 8000"))))
     # Five trials train 512 steps and two of them 512 more, with two seeds each: 7168. Six and three would be 9216.

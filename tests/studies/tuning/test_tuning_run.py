@@ -11,6 +11,8 @@ import pytest
 
 import shoal
 from shoal.config import config_files
+from shoal.runs import behaviour
+from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.studies.archive import gather
 from shoal.studies.study_file import read_study
@@ -177,6 +179,35 @@ def test_a_search_goes_on_where_it_was_interrupted(
     got = tuned(again)
     assert not left
     assert (got.trials, got.winner, got.budget) == (record.trials, record.winner, record.budget)
+
+
+def test_a_search_that_goes_on_elsewhere_names_both_machines_and_the_oldest_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, evaluate = write_tuning_file(tmp_path, TUNING.replace("trials = 4", "trials = 2")), []
+
+    def evaluated(self: Population, *args: Any) -> Any:
+        if not evaluate:
+            evaluate.append(1)
+            raise KeyboardInterrupt
+        return original(self, *args)
+
+    original, machine = Population._evaluate, manifest.describe_machine()
+    monkeypatch.setattr(Population, "_evaluate", evaluated)
+    other = machine | {"hardware": machine["hardware"] | {"processor": "another <b>one</b>"}}
+    monkeypatch.setattr(manifest, "describe_machine", lambda *_: other)
+    monkeypatch.setitem(behaviour.ALGORITHMS, "mappo", 3)
+    with pytest.raises(KeyboardInterrupt):
+        tuned(path)
+    monkeypatch.setattr(manifest, "describe_machine", lambda *_: machine)
+    monkeypatch.setitem(behaviour.ALGORITHMS, "mappo", 4)
+    record = tuned(path)
+    assert record.hardware["processor"] == machine["hardware"]["processor"]
+    assert [one["processor"] for one in record.hardware["earlier"]] == ["another <b>one</b>"]
+    assert [versions["algorithm"] for versions in record.behaviour] == [3]
+    page = shoal.results(path).with_name("demo-tuning.md").read_text(encoding="utf-8")
+    assert ", before on another bone/b, " in page
+    assert "**The search is stale in matrix/two_step: mappo had behaviour version 3 and has 4 now.**" in page
 
 
 def test_a_trial_that_diverges_leaves_and_stops_no_other(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from shoal.studies.compare.sources import (
     Curve,
     Methods,
     Source,
+    in_one_mode,
     methods_by_name,
     methods_of,
     read_archive,
@@ -316,7 +317,12 @@ def _read(
         label = file.path.stem if stems.count(file.path.stem) == 1 else str(file.path)
         held[file.path], said = sources_of(file, environments, metric, file_metric, label)
         notes += said
-    return {name: [one for path in group for one in held[path]] for name, group in paths.items()}, notes
+    named = [(name, one) for name, group in paths.items() for path in group for one in held[path]]
+    sources, said = in_one_mode([one for _, one in named])
+    found: dict[str, list[Source]] = {name: [] for name in paths}
+    for (name, _), one in zip(named, sources, strict=True):
+        found[name].append(one)
+    return found, notes + said
 
 
 def _compared(

@@ -21,6 +21,7 @@ from shoal.studies import archive, record
 from shoal.studies.exchange import options_text
 from shoal.studies.keys import label
 from shoal.system.files import to_json
+from shoal.training.evaluation import mode_name
 from shoal.training.settings import CHANGEABLE
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, "_ _"]]
@@ -58,6 +59,8 @@ class Source:
     (:data:`TRAINING`)."""
     better: bool = False
     """Whether its study evaluates each run in its better mode, so that modes may differ."""
+    other: Float[np.ndarray, " seeds"] | None = None
+    """The scores in the other mode, where they are known."""
 
 
 def read_source(path: Path, metric: str) -> Source:
@@ -131,7 +134,35 @@ def _from_record(one: archive.Stored, metric: str) -> Source:
     axes = {axis: value for axis, value in held.cell.items() if axis != "environment" and not axis.startswith("env.")}
     step, greedy = held.evaluation["step"], held.evaluation["greedy"]
     found = _source(path, one.name, run, axes, seeds, step, greedy, scores, curves)
-    return replace(found, better=held.evaluation.get("better", False))
+    other: np.ndarray | None = scores  # of a policy with one mode
+    if "other" in held.evaluation:
+        other = np.array(held.evaluation["other"], np.float64) if metric == "return" else None
+    return replace(found, better=held.evaluation.get("better", False), other=other)
+
+
+def in_one_mode(sources: Sequence[Source]) -> tuple[list[Source], list[str]]:
+    """The sources with the scores of one mode, greedy or sampled, and a note on those of which it is not the better.
+
+    Where the studies of all evaluate each run in its better mode, they stay as they are.
+
+    Raises:
+        InputError: the scores of a source in the mode of the others are not known.
+    """
+    fixed = [one for one in sources if one.greedy is not None and not one.better]
+    found, changed, greedy = [], 0, bool(fixed and fixed[0].greedy)
+    for one in sources:
+        if not fixed or not one.better or one.greedy is greedy:
+            found.append(one)
+            continue
+        if one.other is None:
+            raise InputError(
+                f"The final evaluation of {one.path} is {mode_name(not greedy)}, its better mode, and that of "
+                f"{fixed[0].path} is {mode_name(greedy)}; only the return of {one.path} is known in both."
+            )
+        changed += one.other is not one.scores
+        found.append(replace(one, greedy=greedy, scores=one.other, better=False))
+    also = f", also of {changed} evaluation{'s' if changed > 1 else ''} whose other mode is better"
+    return found, [f"All scores are {mode_name(greedy)}{also}."] if changed else []
 
 
 def _source(

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.plots.texts import duration_text, markdown_table, markdown_text, number_text
+from shoal.runs import behaviour
 from shoal.studies.keys import label
-from shoal.studies.record import machine_text
+from shoal.studies.record import machines_text
 from shoal.studies.study_file import StudyFile, command_in_folder, link_text
 from shoal.studies.tuning.methods import Method, methods
 from shoal.studies.tuning.record import TuningRecord, mean_score, tuning_records
@@ -220,6 +221,16 @@ def _method(record: TuningRecord, file: str) -> list[str]:
         note,
         markdown_table([_trial(record, i, place) for place, i in enumerate(order[:SHOWN_TRIALS], 1)]),
         _made(record),
+        *(f"**The search is stale in {_plain(environment)}: {reason}.**" for environment, reason in _stale(record)),
+    ]
+
+
+def _stale(record: TuningRecord) -> list[tuple[str, str]]:
+    """Environments in which a search would give other scores today, and why."""
+    return [
+        (run["environment"], "; ".join(reasons))
+        for run, was in zip(record.runs, record.behaviour, strict=False)
+        if (reasons := behaviour.changes(was, run["algorithm"], run["environment"], run["settings"] | run["config"]))
     ]
 
 
@@ -265,7 +276,7 @@ def _made(record: TuningRecord) -> str:
     commit = f"commit `{record.commit[:12]}`" if record.commit else "an installed Shoal"
     changed = " with changed files" if record.changed else ""
     seconds = sum(record.seconds.values())
-    return f"Made on {_plain(machine_text(record.hardware))}, in {duration_text(seconds)}, {commit}{changed}."
+    return f"Made on {_plain(machines_text(record.hardware))}, in {duration_text(seconds)}, {commit}{changed}."
 
 
 def _value(value: Any) -> str:

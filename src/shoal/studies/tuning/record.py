@@ -16,14 +16,22 @@ from shoal.errors import InputError, shortened
 from shoal.studies.archive import Stored, find, json_text, stored
 from shoal.studies.combinations import Combination
 from shoal.studies.plan import existing_path
-from shoal.studies.record import check_hardware, check_keys, check_kind, check_list, check_record_number
+from shoal.studies.record import (
+    check_behaviour,
+    check_hardware,
+    check_keys,
+    check_kind,
+    check_list,
+    check_record_number,
+)
 from shoal.studies.study_file import StudyFile
 from shoal.studies.tuning.file import ranked
 from shoal.studies.tuning.methods import Method, method_of, methods
 from shoal.system.files import make_folder, to_json, write_text
 from shoal.training.settings import CHANGEABLE
 
-TUNING_FORMAT = 1
+TUNING_FORMAT = 2
+"""Format 1 has no behaviour versions."""
 _OF_RUNS = CHANGEABLE | {"seed", "seeds", "steps", "eval_every"}
 """Settings of the study's runs that trials do not have."""
 _KINDS: dict[str, Any] = {
@@ -35,6 +43,7 @@ _KINDS: dict[str, Any] = {
     "winner": int,
     "rungs": list,
     "runs": list,
+    "behaviour": list,
     "trials": list,
 }
 
@@ -74,6 +83,9 @@ class TuningRecord:
     hardware: dict[str, Any]
     seconds: dict[str, float | int]
     """Wall time: ``training`` and ``other``, which is compilation, evaluation and storing."""
+    behaviour: list[dict[str, int]]
+    """Behaviour versions (:func:`shoal.runs.behaviour.versions`) of each of :attr:`runs`, of a search that was
+    continued with others the oldest; empty if unknown."""
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -208,6 +220,8 @@ def _checked(found: Any) -> TuningRecord:
         raise InputError(f"its format is {shortened(version)}.")
     if version > TUNING_FORMAT:
         raise InputError(f"its format {version} is of a newer version of Shoal; this one reads up to {TUNING_FORMAT}.")
+    if version == 1:
+        found.setdefault("behaviour", [])
     check_keys("record", found, [field.name for field in fields(TuningRecord)])
     for name in found:
         check_kind(name, found[name], _KINDS.get(name, dict))
@@ -223,6 +237,11 @@ def _checked(found: Any) -> TuningRecord:
         check_keys("runs", run, ("algorithm", "environment", "env", "settings", "config"))
         check_kind("a run's algorithm", run["algorithm"], str)
         check_kind("a run's environment", run["environment"], str)
+    for versions in found["behaviour"]:
+        check_kind("behaviour", versions, dict)
+        check_behaviour(versions)
+    if found["behaviour"] and len(found["behaviour"]) != len(found["runs"]):
+        raise InputError(f"behaviour is of {len(found['behaviour'])} runs of {len(found['runs'])}.")
     for flag, span in found["ranges"].items():
         check_kind(f"the range of {flag[:80]}", span, dict)
         check_keys("ranges", span, ("low", "high", "log", "values", "kind"))

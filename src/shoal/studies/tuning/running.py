@@ -11,8 +11,8 @@ from shoal.errors import CheckpointError, GameError, InputError, NonFiniteError
 from shoal.options.flags import flags_of
 from shoal.storage import manifest
 from shoal.storage.manifest import product_rate
-from shoal.studies.combinations import matches
-from shoal.studies.execution import listed
+from shoal.studies.combinations import axes_of, check_values, matches
+from shoal.studies.execution import earlier_hardware, listed
 from shoal.studies.keys import label
 from shoal.studies.record import rounded_numbers
 from shoal.studies.running import OUT, reason_of
@@ -82,8 +82,11 @@ def tuning_record_of(state: Search) -> TuningRecord:
         commit=commit.removesuffix("+") if commit else None,
         changed=bool(commit) and commit.endswith("+"),
         platform=made["platform"],
-        hardware=made["hardware"] | {"product_gflops": rounded_numbers(product_rate() / 1e9)},
+        hardware=made["hardware"]
+        | {"product_gflops": rounded_numbers(product_rate() / 1e9)}
+        | earlier_hardware(made | {"earlier": state.machines}),
         seconds={name: rounded_numbers(value) for name, value in state.seconds.items()},
+        behaviour=state.behaviour or [],
     )
 
 
@@ -223,6 +226,7 @@ def command_flags(flags: Mapping[str, Any]) -> str:
 
 def _selected(study: StudyFile, known: list[Method], only: Mapping[str, Any]) -> list[Method]:
     wanted = {axis: tuple(value) if isinstance(value, list) else value for axis, value in only.items()}
+    check_values(study, "--only", wanted, axes_of([method.values for method in known]))
     chosen = [method for method in known if matches(method.values, wanted)]
     if not chosen:
         said = " and ".join(f"{axis} {label(value)}" for axis, value in wanted.items())

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal.algorithms import canonical
 from shoal.errors import InputError, NonFiniteError
+from shoal.options.flags import flags_of
+from shoal.runs import behaviour
 from shoal.security import reading
+from shoal.storage import manifest
 from shoal.storage.lock import hold
 from shoal.studies.archive import MAX_RECORD_BYTES
 from shoal.studies.tuning import proposals
@@ -24,7 +28,7 @@ from shoal.studies.tuning.structures import (
     TrialScores,
     sorted_by_structure,
 )
-from shoal.system.files import dumps, from_json, make_folder, write_text
+from shoal.system.files import dumps, from_json, make_folder, to_json, write_text
 from shoal.training.stopping import Stop
 
 SEARCH_FILE, STATES = "search.json", "states"
@@ -44,6 +48,19 @@ class Search:
     scores: dict[str, TrialScores] = field(default_factory=dict)
     """By ``ROUND/RUNG/ENVIRONMENT`` (numbers from 0), the scores of each trial."""
     seconds: dict[str, float] = field(default_factory=lambda: {"training": 0.0, "other": 0.0})
+    machines: list[dict[str, Any]] = field(default_factory=list)
+    """Machines, versions and commits with which it has trained, the first of them first."""
+    behaviour: list[dict[str, int]] | None = field(default_factory=list)
+    """Of each setting the oldest behaviour versions with which it has trained; None if they are unknown."""
+
+    def trains_here(self) -> None:
+        """Note this machine and the versions of what is trained, before anything is."""
+        made = manifest.describe_machine()
+        here = to_json({name: made[name] for name in manifest.MACHINE})
+        now = [versions_of(setting) for setting in self.settings]
+        before = now if self.behaviour == [] else self.behaviour or [None] * len(now)
+        self.behaviour = [behaviour.oldest(was, is_) for was, is_ in zip(before, now, strict=True)]
+        self.machines = [one for one in self.machines if one != here] + [here]
 
     @property
     def programs(self) -> int:
@@ -102,6 +119,13 @@ class Search:
         return order[0]
 
 
+def versions_of(setting: Setting) -> dict[str, int]:
+    """The behaviour versions of a trial in an environment before values are drawn."""
+    instance = Instance(setting, {})
+    flags = flags_of(instance.settings) | flags_of(instance.config)
+    return behaviour.versions(canonical(setting.cell.algorithm), setting.cell.environment, flags)
+
+
 def open_search(method: Method, settings: list[Setting], traced: list[str], folder: Path) -> Search:
     """The search that is stored in ``folder``, or a new one.
 
@@ -113,7 +137,8 @@ def open_search(method: Method, settings: list[Setting], traced: list[str], fold
         found = from_json(reading.parse_json(reading.read_bytes(path, MAX_RECORD_BYTES)))
         scores = {name: {int(t): x for t, x in each.items()} for name, each in found["scores"].items()}
         trials = [{flag: _tuple(value) for flag, value in one.items()} for one in found["trials"]]
-        return Search(method, settings, traced, trials, scores, found["seconds"])
+        kept = found.get("behaviour")  # searches that were begun before this was noted lack it
+        return Search(method, settings, traced, trials, scores, found["seconds"], found.get("machines", []), kept)
     except FileNotFoundError:
         return Search(method, settings, traced)
     except (reading.ReadingError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -165,6 +190,8 @@ def _rung(
                 f"{method.title} in {setting.cell.environment}, {place}: {count} trial{'s' if count > 1 else ''}{named}"
             )
             began = time.monotonic()
+            search.trains_here()
+            _store(search, folder)
             instance = Instance(setting, structure.fixed)
             # Named by the first trial of the whole structure, which does not change when trials are dropped.
             whole = next(one for one in search.structures(search.alive(turn, 0)) if structure.trials[0] in one.trials)
@@ -204,6 +231,7 @@ def _report(found: TrialScores, say: Callable[[str], None]) -> None:
 def _store(search: Search, folder: Path) -> None:
     make_folder(folder)
     found: dict[str, Any] = {"trials": search.trials, "scores": search.scores, "seconds": search.seconds}
+    found |= {"machines": search.machines, "behaviour": search.behaviour}
     write_text(folder / SEARCH_FILE, dumps(found, "search", indent=1) + "\n")
 
 
