@@ -243,8 +243,8 @@ AnyEnvironment = Environment | HostEnvironment
 
 # Experience that some algorithms need before the shapes of their parameters are known. A module may have
 # ``prepare(spec, config, scale) -> Preparation | None`` beside ``make``. Training collects the experience, calls
-# ``decide``, and makes the algorithm from the resulting configuration. None: nothing is to be decided. ``DECIDED`` names
-# the fields of ``Config`` that a decision replaces: studies do not compare them. Without it they compare no field.
+# ``decide``, and makes the algorithm from the resulting configuration. None: nothing is to be decided. Studies do not
+# compare the fields of ``Config`` that a decision replaces: those in ``DECIDED``, or without it all.
 
 
 class Decision(NamedTuple):

@@ -1,6 +1,7 @@
 """The files in the page about replacing one part: each is an algorithm, whose other parts are the original's."""
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.algorithms import mappo, qmix
+from shoal.algorithms import get, mappo, qmix
 from shoal.equations.distributions import Categorical
 from shoal.models.utilities import epsilon_greedy
 from shoal.options.flags import flags_of, override
@@ -97,3 +98,14 @@ def test_the_temperature_is_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(seen[0], legal / legal.sum(-1, keepdims=True), atol=1e-4)
     np.testing.assert_allclose(np.asarray(seen[1]).argmax(-1), np.where(legal, values, -1).argmax(-1))
     assert np.asarray(seen[1]).max(-1).min() > 0.999
+
+
+@pytest.mark.parametrize("name", ["haa2c", "maa2c", "seps"])
+def test_a_config_that_adds_a_field_can_be_given_to_the_algorithm_that_it_inherits(name: str) -> None:
+    """These pass their configuration on to another algorithm, which has no such field."""
+
+    @dataclass(frozen=True)
+    class Mine(get(name).Config):
+        bonus: float = 0.1
+
+    get(name).make(SPEC, Mine(), Scale(4, 16, 10))

@@ -158,7 +158,20 @@ def test_evaluate(shoal: Callable, run: Path) -> None:
     assert (code, err) == (0, "")
     assert "2 seeds × 3 episodes" in out and "seed 1: " in out
     _, sampled, _ = shoal("evaluate", "--sampled", "--episodes", "3", run)
-    assert sampled != out
+    assert sampled != out and "has not finished" not in out + sampled
+
+
+def test_evaluate_says_of_which_step_an_unfinished_runs_policies_are(
+    shoal: Callable, run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "unfinished"
+    shutil.copytree(run, folder)
+    said = json.loads((folder / "run.json").read_text("utf-8"))
+    said["config"]["settings"]["steps"] = 320.0
+    (folder / "run.json").write_text(json.dumps(said), "utf-8")
+    code, out, err = shoal("evaluate", folder, "--episodes", "3")
+    assert (code, err) == (0, "")
+    assert out.endswith("\nthe policies of step 160 of 320: the run has not finished\n")
 
 
 def test_export_prints_the_models_path_and_refuses_other_suffixes(run: Path, shoal: Callable, tmp_path: Path) -> None:
@@ -167,7 +180,9 @@ def test_export_prints_the_models_path_and_refuses_other_suffixes(run: Path, sho
     assert sorted(path.name for path in model.parent.iterdir()) == ["team.onnx", "team.onnx.json"]
     code, _, err = shoal("export", run, "--format", "stablehlo", "--output", model)
     assert code == 2 and "team.onnx is to be written in the format stablehlo; for this name the format is onnx" in err
-    other = tmp_path / "other"
+    one, other = tmp_path / "one.onnx", tmp_path / "other"
+    assert shoal("export", run, "--output", one, "--agent", "1")[0] == 0
+    assert [each["name"] for each in json.loads(Path(f"{one}.json").read_text("utf-8"))["agents"]] == ["agent_1"]
     for command in ("export", "curves", "replay", f"curves {run}"):
         code, _, err = shoal(*command.split(), run, "--output", other / "team.bin")
         assert code == 2 and ("must end in .onnx" in err if command == "export" else "must end in ." in err)
@@ -234,6 +249,8 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train qmix skirmish/3m --worker-timeout 5", "worker_timeout is that of worker processes, and skirmish/3m is"),
         ("train mappo counters:hosted --num-workers 0 --worker-timeout 5", "starts none: leave out worker_timeout."),
         ("train mappo mpe/simple_spread --reward-clip 5", "reward_clip clips normalised rewards"),
+        ("train sable mpe/simple_spread --no-memory --decay 0.5", "decay is that of memory over time: add --memory"),
+        ("train magpo mpe/simple_spread --guider mat --decay 0.5", "decay is that of Sable's network: choose"),
         ("train mappo mpe/simple_spread --target-entropy-rate 0.1", "target_entropy_rate is a step towards"),
         ("train mappo mpe/simple_spread --value-norm none --value-norm-beta 0.9", "value_norm_beta is that of the"),
         ("train mappo mpe/simple_spread --folder a\0b", "holds the character NUL"),

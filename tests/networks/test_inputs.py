@@ -180,6 +180,20 @@ def test_absent_entities_stay_absent_and_their_order_does_not_matter(roles):
     np.testing.assert_array_equal(scaled(inputs, units[..., ::-1, :])[1], got[..., ::-1, :])
 
 
+def test_an_entity_that_never_changes_stays_there():
+    """Its features are all 0 after normalisation, by which networks would take it for absent."""
+    parts = (Part((2, 3), name="units"),)
+    spec = replace(SPEC, obs_dims=(6, 6, 6), roles=(0, 0, 0), parts=(parts,) * 3)
+    units = np.zeros((50, 4, 3, 2, 3), np.float32)
+    units[..., 0, :] = [1.0, 0.5, 2.0]
+    seen = STEP._replace(
+        obs=jnp.array(units.reshape(50, 4, 3, 6)), state=jnp.zeros((50, 4, 2)), alive=jnp.ones((50, 4, 3), bool)
+    )
+    got = np.asarray(normalised(update_inputs(spec, init_inputs(spec, True), seen), seen).obs).reshape(units.shape)
+    assert (got[..., 0, :] != 0).all() and np.abs(got).max() < 1e-5
+    np.testing.assert_array_equal(got[..., 1, :], 0)
+
+
 # Rows of bytes as features, against NumPy's own view of the same memory.
 
 

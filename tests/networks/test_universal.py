@@ -66,6 +66,26 @@ def test_permuting_entities_permutes_the_outputs_of_actions_that_target_them():
     assert np.abs(np.diff(y[..., MOVES:], axis=-1)).min() > 1e-4
 
 
+@pytest.mark.parametrize("first", ["enemies", "friends"])
+def test_each_set_has_its_own_actions_in_whatever_order_the_parts_are(first: str) -> None:
+    """Two sets of unequal sizes: actions 2 and 3 are on enemies, 4 to 6 on friends."""
+    count, action = {"enemies": 2, "friends": 3}, {"enemies": 2, "friends": 4}
+    order = [first, *(name for name in count if name != first)]
+    parts = tuple(InputPart((count[name], F), name=name, target=action[name]) for name in order)
+    net = build_body(BODY, Layout((*parts, InputPart((4,), name="own"))), MOVES + 5, actions=True)
+    params, x = noise(net), np.array(random(2, 3, 5 * F + 4))
+    y = np.asarray(apply(net, params, (), jnp.asarray(x), FIRST)[1])
+    start = 0
+    for name in order:
+        moved, end, a = x.copy(), start + count[name] * F, action[name]
+        moved[..., start:end] = np.roll(x[..., start:end].reshape(2, 3, -1, F), 1, axis=-2).reshape(2, 3, -1)
+        z, wanted = np.asarray(apply(net, params, (), jnp.asarray(moved), FIRST)[1]), y.copy()
+        wanted[..., a : a + count[name]] = np.roll(y[..., a : a + count[name]], 1, axis=-1)
+        np.testing.assert_allclose(z, wanted, atol=2e-5)
+        start = end
+    assert np.abs(np.diff(y[..., MOVES:], axis=-1)).min() > 1e-4
+
+
 def test_an_entity_that_is_absent_changes_no_other_output():
     x = observed(5)
     wider = np.concatenate([x[..., : 5 * F], np.zeros((2, 3, F), np.float32), x[..., 5 * F :]], axis=-1)
@@ -160,6 +180,12 @@ def test_what_depends_on_the_number_of_agents_is_refused():
         build_body(BODY, vector_layout(3, "state"), 1)
     with pytest.raises(InputError, match=r"reads vectors and sets of entities, not an array of \(3, 3, 1\)"):
         build_body(BODY, layout(2) + Layout((InputPart((3, 3, 1)),)), 1)
+    for name, said in {
+        "last_action": r"last_action to False \(--no-last-action\)",
+        "agent_id": "agent_ids to False",
+    }.items():
+        with pytest.raises(InputError, match=f"any number of agents and actions, and this input has .*{said}"):
+            build_body(BODY, layout(2) + Layout((InputPart((3,), name=name),)), 1)
     parts = (Part((3, F), name="enemies"),)
     rivals = toys.spec_of("toys/rivals", (3 * F,) * 2, Discrete(5), 1, parts=(parts, parts), shared_reward=False)
     mappo = get("mappo")

@@ -99,7 +99,8 @@ def test_a_rollout_and_an_update_are_the_same(options: dict[str, Any]) -> None:
     assert (traj.extras["log_prob"][waits] == 0).all()
     close(traj.extras, plain.extras)
     close(params, all_params)
-    close(metrics, all_metrics)
+    of_decisions = {name: N * all_metrics[name] for name in ("entropy", "kl")}  # of all agents, N times as many
+    close(metrics, all_metrics | of_decisions)
     assert metrics["entropy"] > 0.1
 
 

@@ -20,7 +20,7 @@ from shoal.algorithms import happo
 from shoal.bounds import Count, Index, Rate
 from shoal.equations.distributions import Distribution
 from shoal.equations.surrogate import importance_ratio, kl_penalty
-from shoal.learning.config import EpochsConfig, PpoConfig
+from shoal.learning.config import EpochsConfig, PpoConfig, own_fields
 from shoal.networks.sharing import Sharing
 from shoal.types import Algorithm, EnvSpec, Metrics, Scale
 
@@ -61,4 +61,4 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     Raises:
         InputError: as :func:`shoal.algorithms.happo.make`.
     """
-    return happo.make(spec, happo.Config(**vars(config)), scale, policy_loss)
+    return happo.make(spec, happo.Config(**own_fields(config, Config)), scale, policy_loss)

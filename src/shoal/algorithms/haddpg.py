@@ -83,7 +83,7 @@ class TeamConfig(ReplayConfig, CriticConfig):
     adam_eps: Tiny = 1e-8
     """Adam's ε. Code: 1e-8."""
     max_grad_norm: Positive | None = None
-    """Largest gradient norm of one actor or critic. Code: None."""
+    """Largest gradient norm of one actor or critic, in HASAC and MASAC also of one temperature. Code: None."""
     batch_size: Size = 1000
     """Transitions per gradient step. Code: 1000."""
     buffer_size: Size = 1_000_000

@@ -219,9 +219,10 @@ def make(
                 params, state, norm = actor_adam.step_one(gradient, state, params, p)
                 return params, state, {"actor_grad_norm": norm}
 
+            kl_stop = on_policy.kl_limit(spec, c.kl_stop, own.legal, own.weight)
             return sgd.sgd(
                 loss, step, params, state, own, key,
-                epochs=c.epochs, minibatches=c.minibatches, block=c.block, kl_stop=c.kl_stop,
+                epochs=c.epochs, minibatches=c.minibatches, block=c.block, kl_stop=kl_stop,
             )  # fmt: skip
 
         # ONE AGENT AFTER THE OTHER

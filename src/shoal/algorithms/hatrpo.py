@@ -149,11 +149,12 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
 
             g = sgd.add_up(old.pull(jax.grad(lambda z: jnp.sum(own.weight * objective(old.at(z))))(old.z)))
             x = conjugate_gradients(product, g, iterations=c.cg_iterations, tolerance=c.cg_tolerance)  # line 11
-            step = step_length(x @ product(x), c.max_kl) * x  # line 12
+            max_kl = c.max_kl * on_policy.share_of_decisions(spec, own.legal, own.weight)
+            step = step_length(x @ product(x), max_kl) * x  # line 12
             found = line_search(  # line 13
                 trial,
                 step @ g,
-                max_kl=c.max_kl,
+                max_kl=max_kl,
                 steps=c.line_search_steps,
                 backtrack=c.backtrack,
                 accept_ratio=c.accept_ratio,

@@ -14,7 +14,7 @@ from typing import Any
 
 from shoal.algorithms import mappo
 from shoal.bounds import Fraction, Positive, Rate
-from shoal.learning.config import ValueConfig
+from shoal.learning.config import ValueConfig, own_fields
 from shoal.types import Algorithm, EnvSpec, Scale
 
 make_policy = mappo.make_policy
@@ -45,6 +45,5 @@ def make(spec: EnvSpec, config: Config, scale: Scale, *parts: Callable, **named:
     Raises:
         InputError: chunks do not divide the rollout, the critic input does not exist, or an option is out of its range.
     """
-    return mappo.make(
-        spec, mappo.Config(**vars(config), epochs=1, minibatches=1, value_clip=None), scale, *parts, **named
-    )
+    inherited = own_fields(config, Config)
+    return mappo.make(spec, mappo.Config(**inherited, epochs=1, minibatches=1, value_clip=None), scale, *parts, **named)

@@ -83,7 +83,7 @@ class Config(ReplayConfig, ExplorationConfig):
     learning_starts: Annotated[int, Bounds(least=0, most=LARGEST_INT)] = 25_600
     """Environment steps before the first gradient step. Code: 1024 episodes of 25."""
     target_rate: Fraction | None = 0.01
-    """τ: target networks move by this fraction at each gradient step. Paper: 0.01."""
+    """τ: target networks move by this fraction at each gradient step of the actors. Paper: 0.01."""
     relaxation: Literal["straight_through", "soft"] = "straight_through"
     """How gradients pass through discrete actions: one-hot samples with the gradient of the relaxed samples, or the
     relaxed samples themselves. Code: soft, and soft in the environment too."""

@@ -233,10 +233,11 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
             return loss_mu + loss_pi + c.value_coef * loss_v, metrics | of_learners | {"value_loss": loss_v}
 
         # EPOCHS × MINIBATCHES
+        kl_stop = on_policy.kl_limit(spec, c.kl_stop, traj.step.legal, traj.step.alive)
         params, state, metrics = sgd.sgd(
             loss, step_of_both(actor_adam, guider_adam), ByNet(learner.policy.actor, learner.critic), learner.optimiser,
             batch, key, epochs=c.epochs, minibatches=c.minibatches, block=c.block, net_of=actor.policy_of,
-            kl_stop=c.kl_stop,
+            kl_stop=kl_stop,
         )  # fmt: skip
         learner = learner._replace(
             policy=learner.policy._replace(actor=params.actor), critic=params.critic, optimiser=state

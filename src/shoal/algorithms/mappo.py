@@ -206,10 +206,11 @@ def make(
             v = on_policy.value_trajectory(spec, values, nets, now, traj)
             return make_batch(now, v, *advantage(c, traj, v))
 
+        kl_stop = on_policy.kl_limit(spec, c.kl_stop, traj.step.legal, traj.step.alive)
         params, state, metrics = sgd.sgd(
             loss, step_of_both(actor_adam, critic_adam), ByNet(learner.policy.actor, learner.critic), learner.optimiser,
             batch, key, epochs=c.epochs, minibatches=c.minibatches, block=c.block, net_of=actor.policy_of,
-            refresh=recomputed if c.recompute_advantages else None, kl_stop=c.kl_stop,
+            refresh=recomputed if c.recompute_advantages else None, kl_stop=kl_stop,
         )  # fmt: skip
         learner = learner._replace(
             policy=learner.policy._replace(actor=params.actor), critic=params.critic, optimiser=state

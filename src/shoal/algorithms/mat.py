@@ -195,9 +195,10 @@ def make(
             return loss_pi + c.value_coef * loss_v, metrics | {"value_loss": loss_v}
 
         # EPOCHS × MINIBATCHES
+        kl_stop = on_policy.kl_limit(spec, c.kl_stop, traj.step.legal, traj.step.alive)
         theta, state, metrics = sgd.sgd(
             loss, step_of_one(adam, "actor_grad_norm"), learner.policy.actor, learner.optimiser.actor, batch, key,
-            epochs=c.epochs, minibatches=c.minibatches, block=c.block, kl_stop=c.kl_stop,
+            epochs=c.epochs, minibatches=c.minibatches, block=c.block, kl_stop=kl_stop,
         )  # fmt: skip
         learner = learner._replace(
             policy=learner.policy._replace(actor=theta), optimiser=learner.optimiser._replace(actor=state)

@@ -13,7 +13,7 @@ Deviations from the authors' code: experience is collected by initial policies a
 standardised features and to *changes* of observation. Equations, options and results: docs/algorithms/seps.md.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -25,7 +25,7 @@ from shoal.bounds import Index, Positive, Rate, Size, Weight, Width
 from shoal.errors import InputError
 from shoal.learning import agent_clusters
 from shoal.learning.agent_clusters import centres, davies_bouldin, kmeans
-from shoal.learning.config import check_options
+from shoal.learning.config import check_options, own_fields
 from shoal.networks.sharing import Sharing, policy_of
 from shoal.types import Algorithm, Decision, EnvSpec, Preparation, Scale, Trajectory
 
@@ -168,7 +168,7 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
 
 def of_ia2c(config: Config) -> ia2c.Config:
     """IA2C's hyper-parameters among SePS's."""
-    known = {field.name: getattr(config, field.name) for field in fields(ia2c.Config)}
+    known = own_fields(config, ia2c.Config)
     if config.sharing == "learned":
         known |= {"sharing": "shared", "agent_id": False}
     return ia2c.Config(**known)

@@ -360,13 +360,20 @@ class _Need(NamedTuple):
     """What the message says after the option's name."""
 
 
-_NEEDS = {
-    "address": _Need("workers", "processes", "is that of a Ray cluster: add --workers ray"),
-    "curve_episodes": _Need("eval_every", None, "is that of evaluations during training: add --eval-every"),
-    "chunk_length": _Need("recurrent", None, "is that of recurrent nets: set their width with --recurrent H"),
-    "reward_clip": _Need("normalise_rewards", None, "clips normalised rewards: add --normalise-rewards"),
-    "target_entropy_rate": _Need("target_entropy", None, "is a step towards --target-entropy: set it"),
-    "value_norm_beta": _Need("value_norm", "none", "is that of the statistics of --value-norm: choose running"),
+_MEMORY = _Need("memory", None, "is that of memory over time: add --memory")
+_SABLE = _Need("guider", "mat", "is that of Sable's network: choose --guider sable")
+_NEEDS: dict[str, tuple[_Need, ...]] = {
+    "address": (_Need("workers", "processes", "is that of a Ray cluster: add --workers ray"),),
+    "alpha_learning_rate": (_Need("adapt_alpha", None, "is the step size of the temperature: add --adapt-alpha"),),
+    "curve_episodes": (_Need("eval_every", None, "is that of evaluations during training: add --eval-every"),),
+    "chunk_length": (_Need("recurrent", None, "is that of recurrent nets: set their width with --recurrent H"),),
+    "decay": (_MEMORY, _SABLE),
+    "memory": (_SABLE,),
+    "position": (_MEMORY,),
+    "retention_chunk": (_MEMORY,),
+    "reward_clip": (_Need("normalise_rewards", None, "clips normalised rewards: add --normalise-rewards"),),
+    "target_entropy_rate": (_Need("target_entropy", None, "is a step towards --target-entropy: set it"),),
+    "value_norm_beta": (_Need("value_norm", "none", "is that of the statistics of --value-norm: choose running"),),
 }
 
 
@@ -404,12 +411,10 @@ def check_effect(
     values = flags_of(settings) | flags_of(config)
     for name in given:
         side = match[0] if (match := re.match("side[0-9]+_", name)) else ""
-        need = _NEEDS.get(name.removeprefix(side))
-        if need is None:
-            continue
-        others = [x for flag, x in values.items() if re.fullmatch(f"{side or '(side[0-9]+_)?'}{need.option}", flag)]
-        if others and all(x in (None, False, need.unused) for x in others):
-            raise InputError(f"{name} {need.sentence}, or leave out {name}.")
+        for need in _NEEDS.get(name.removeprefix(side), ()):
+            others = [x for flag, x in values.items() if re.fullmatch(f"{side or '(side[0-9]+_)?'}{need.option}", flag)]
+            if others and all(x in (None, False, need.unused) for x in others):
+                raise InputError(f"{name} {need.sentence}, or leave out {name}.")
 
 
 def as_toml(found: Configured) -> str:

@@ -3,8 +3,8 @@
 Values are defaults of the library. An algorithm repeats the fields that its paper names, with that paper's values.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Literal
 
 from shoal.bounds import (
     Bounds,
@@ -121,8 +121,8 @@ class PolicyConfig(CriticConfig):
     entropy_final: Weight | None = None
     """If given, σ changes linearly from entropy_coef to this over the run; not together with target_entropy."""
     target_entropy: Annotated[float, Bounds(least=-1000.0, most=1000.0)] | None = None
-    """If given (nats per agent), σ is adapted so that the policies' entropy approaches this value; it starts at
-    entropy_coef, which must be above 0."""
+    """If given (nats per agent; where agents take turns, of those with a choice), σ is adapted so that the policies'
+    entropy approaches this value; it starts at entropy_coef, which must be above 0."""
     target_entropy_rate: Rate = 0.05
     """Step of log σ per update and nat, with target_entropy."""
 
@@ -211,6 +211,11 @@ class QCriticConfig(PolicyConfig):
     """Passes of the critic over each batch."""
     minibatches: Count = 4
     """Critic steps per pass, each on as many timesteps."""
+
+
+def own_fields(config: Any, kind: type) -> dict[str, Any]:
+    """The values of those fields that ``kind`` has, from a configuration that may inherit it and add others."""
+    return {field.name: getattr(config, field.name) for field in fields(kind)}
 
 
 def check_options(config: AgentConfig) -> None:

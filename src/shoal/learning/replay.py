@@ -54,7 +54,8 @@ class ReplayConfig(AgentConfig):
     gradient_steps: Count = 1
     """Gradient steps after each rollout, each on a new batch."""
     target_interval: Size = 200
-    """C: gradient steps between copies to target networks, if ``target_rate`` is None."""
+    """C: gradient steps (with ``policy_delay``, those of the actors) between copies to target networks, if
+    ``target_rate`` is None."""
     target_rate: Fraction | None = None
     """If given, target networks move by this fraction τ towards the trained ones at each gradient step; target_interval
     is then not used."""

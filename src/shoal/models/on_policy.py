@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from shoal.equations import schedules
+from shoal.equations.reduce import mean
 from shoal.equations.surrogate import kl_penalty
 from shoal.equations.targets import Stats, ValueNorm, ValueScale, make_value_scale, mask_dead_values
 from shoal.learning import sgd
@@ -223,6 +224,28 @@ def make_batch(
     return Batch(*sgd.items(rows, chunk), carry)  # pyright: ignore[reportCallIssue]
 
 
+def share_of_decisions(spec: EnvSpec, legal: Array, alive: Array) -> float | Float[Array, ""]:
+    """The share of living agents' timesteps that are decisions: all, but where agents take turns those with a choice.
+
+    An agent that waits has one legal action, so that its entropy and KL are 0. A mean over living agents, divided by
+    this, is the mean over decisions, to which targets and limits refer.
+
+    Args:
+        spec: the environment's description.
+        legal: legal actions [*b, A].
+        alive: which agents are alive, or their weights [*b].
+    """
+    if not spec.turns:
+        return 1.0
+    share = mean(legal.sum(-1) > 1, alive > 0)
+    return jnp.maximum(share, jnp.finfo(share.dtype).tiny)
+
+
+def kl_limit(spec: EnvSpec, kl_stop: float | None, legal: Array, alive: Array) -> float | Array | None:
+    """A limit of the KL of a decision as one of the mean KL over living agents; see :func:`share_of_decisions`."""
+    return None if kl_stop is None else kl_stop * share_of_decisions(spec, legal, alive)
+
+
 def kl_of_update(c: PpoConfig, log_ratio: Callable[[Batch], Array], batch: Batch) -> Metrics:
     """``kl_update``, the mean KL(π_old ‖ π) after an update, where ``kl_target`` is given; else no metrics.
 
@@ -242,17 +265,23 @@ def kl_of_update(c: PpoConfig, log_ratio: Callable[[Batch], Array], batch: Batch
 def end_update(
     spec: EnvSpec, c: PolicyConfig, scale: Scale, learner: Learner, traj: Trajectory, metrics: Metrics
 ) -> tuple[Learner, Metrics]:
-    """Adapt σ and κ to their targets, add the inputs to their statistics, and count the update."""
+    """Adapt σ and κ to their targets, add the inputs to their statistics, and count the update.
+
+    Entropy and KL in ``metrics`` are means over living agents; in the result they are means over decisions
+    (:func:`share_of_decisions`).
+    """
     coefficients = learner.statistics.coefficients
     metrics = metrics | {"entropy_coef": entropy_coef(c, learner, scale)}
+    share = share_of_decisions(spec, traj.step.legal, traj.step.alive)
+    metrics |= {name: metrics[name] / share for name in ("entropy", "kl", "kl_update") if name in metrics}
     if c.target_entropy is not None:
         log_entropy = schedules.towards_entropy(
-            coefficients.log_entropy, metrics["entropy"], c.target_entropy, c.target_entropy_rate
+            coefficients.log_entropy, metrics["entropy"], c.target_entropy, c.target_entropy_rate, c.entropy_coef
         )
         coefficients = coefficients._replace(log_entropy=log_entropy)
     if isinstance(c, PpoConfig) and c.kl_target is not None:
         metrics["kl_coef"] = coefficients.kl
-        kl = schedules.towards_kl(coefficients.kl, metrics["kl_update"], c.kl_target)
+        kl = schedules.towards_kl(coefficients.kl, metrics["kl_update"], c.kl_target, c.kl_coef)
         coefficients = coefficients._replace(kl=kl)
     inputs = update_inputs(spec, learner.policy.inputs, traj.step, c.freeze)
     return learner._replace(

@@ -285,6 +285,8 @@ def make_entities(body: Body, layout: Layout, universal: bool = False, actions: 
             targets.append(Targets(action, group.shape[0], D))
             rows.append(slice(row, row + group.shape[0]))
         row += group.shape[0]
+    by_action = sorted(range(len(targets)), key=lambda i: targets[i].action)
+    targets, rows = [targets[i] for i in by_action], [rows[i] for i in by_action]
 
     def init(key: PRNGKeyArray) -> PyTree:
         key_self, key_embed, key_blocks = jax.random.split(key, 3)
@@ -327,7 +329,7 @@ def make_entities(body: Body, layout: Layout, universal: bool = False, actions: 
             seen = jnp.where(alive, seen, 0.0).reshape(x.shape[0], agents, width).mean(1)
         return jnp.concatenate([seen, *(tokens[:, found].reshape(x.shape[0], -1) for found in rows)], axis=-1)
 
-    return Encoder(width, init, apply, tuple(sorted(targets)))
+    return Encoder(width, init, apply, tuple(targets))
 
 
 def _check_universal(layout: Layout) -> None:
@@ -337,10 +339,20 @@ def _check_universal(layout: Layout) -> None:
         "state": "this critic reads the state, whose width depends on it: use critic_input concat or local",
         "action": "this critic reads all agents' actions: use an algorithm whose critic does not, such as mappo",
     }
+    added = {
+        "last_action": "the last action, whose width is the number of actions: set last_action to False "
+        "(--no-last-action)",
+        "agent_id": "a one-hot id of each agent: set agent_ids to False (--no-agent-ids)",
+    }
     for part in layout.parts:
         if part.kind in why:
             raise InputError(
                 f"Network 'universal' has the same parameters for any number of agents, and {why[part.kind]}."
+            )
+        if part.name in added:
+            raise InputError(
+                f"Network 'universal' has the same parameters for any number of agents and actions, and this input has "
+                f"{added[part.name]}."
             )
         if len(part.shape) > 2:
             raise InputError(f"Network 'universal' reads vectors and sets of entities, not an array of {part.shape}.")

@@ -266,9 +266,15 @@ def _scaled_observation(stats: normalise.Running | tuple[normalise.Running, ...]
     found = []
     for part, x in zip(stats, _parts_of(stats, obs), strict=True):
         scaled = _scaled(part, x)
-        scaled = jnp.where(_present(x), scaled, 0.0) if part.mean.ndim == 3 else scaled
+        if part.mean.ndim == 3:  # what is there has a number that is not 0, by which networks know it
+            scaled = jnp.where(_present(scaled), scaled, _THERE)
+            scaled = jnp.where(_present(x), scaled, 0.0)
         found.append(scaled.reshape(*obs.shape[:-1], -1))
     return jnp.concatenate(found, axis=-1)
+
+
+_THERE = 1e-6
+"""The features of an entity that is there and whose own are all at their means."""
 
 
 def _parts_of(stats: tuple[normalise.Running, ...], obs: Num[Array, "*b O"]) -> list[Array]:
