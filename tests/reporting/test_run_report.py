@@ -150,6 +150,23 @@ def test_missing_or_damaged_files_are_stated(tmp_path: Path) -> None:
     assert "The run cannot be opened: " in report(folder).text
 
 
+def test_the_score_of_a_run_that_has_trained_on_has_its_step(tmp_path: Path) -> None:
+    """It is not that of the last policies."""
+    folder = run(tmp_path / "one", SCORES)
+    edit(folder / "evaluation.json", lambda x: x.update(best={**x}))
+    (folder / "policy" / "4").mkdir(parents=True)
+    assert "last policies" in report(folder).text
+    (folder / "policy" / "5").mkdir()
+    found = report(folder)
+    (rows,) = [rows for caption, rows in found.tables.items() if caption.startswith("Mean [")]
+    assert rows[0] == ["metric", "policies after step 192", "best policies up to step 192"]
+    assert "The run has trained on since its final evaluation, whose scores are those of step 192." in found.text
+    assert found.texts[found.texts.index("2.3") - 1] == "Score after step 192"
+    found = report(folder, against=run(tmp_path / "other", SCORES, "qmix"))
+    rows = found.tables["The scores, and steps, time and speed of training"]
+    assert "Score after step 192" in rows[0] and "Score" in rows[0] and "last policies" not in rows[0]
+
+
 def test_numbers_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
     folder = run(tmp_path / "one", SCORES)
     log = Log(folder, tensorboard=False)

@@ -22,6 +22,7 @@ from shoal.options.convert import items_of, mapping
 from shoal.runs import api
 from shoal.security import user_modules
 from shoal.storage import log
+from shoal.storage.folders import path_of
 from shoal.system.files import from_json
 from shoal.training.settings import Settings
 from support import trained
@@ -214,6 +215,18 @@ def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("something else")
     with pytest.raises(InputError, match="is a file, not a folder"):
         shoal.train("mappo", "toys:coordination", folder=tmp_path / "run", **trained.QUICK)
+
+
+def test_a_tilde_is_the_home_folder(own: Own, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python passes it on as it is, and so does a shell in ``--folder=~/run``."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "run").write_text("")
+    with pytest.raises(InputError, match=f"^{tmp_path}/run is a file, not a folder for a run"):
+        shoal.train("mappo", "toys:busy", folder="~/run", **trained.QUICK)
+    assert api._absolute("~/other") == str(tmp_path / "other")
+    (tmp_path / "trained").symlink_to(own.run.folder)
+    assert shoal.open_run("~/trained").folder == tmp_path / "trained"
+    assert path_of("~no_such_user/run") == Path("~no_such_user/run")
 
 
 def test_what_a_state_holds_may_be_described_otherwise_unless_a_critic_is_pruned(tmp_path: Path) -> None:

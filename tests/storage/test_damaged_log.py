@@ -11,12 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shoal.errors import FolderTakenError, WriteError
 from shoal.plots import curves
 from shoal.plots.texts import summary
 from shoal.storage import log as log_rows
 from shoal.storage import log as logs
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.log import LOG_FILE, Log, read_log
+from shoal.storage.folders import check_free
+from shoal.storage.log import DROPPED_FILE, LOG_FILE, Log, read_log
 
 LINES = [
     f'{{"step": {step}, "return": [{step / 8}, {step / 3:.3f}], "loss": "NaN"}}\n'.encode()
@@ -83,15 +85,20 @@ def test_readers_skip_damaged_lines(name: str, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_resumed_run_mends_the_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_rows, "MAX_LINE_BYTES", 3000)
-    (tmp_path / LOG_FILE).write_bytes(b"".join(DAMAGE[name](LINES)))
+    lines = DAMAGE[name](LINES)
+    (tmp_path / LOG_FILE).write_bytes(b"".join(lines))
     said: list[str] = []
     with Log(tmp_path, tensorboard=False, warn=said.append) as log:
         log.resume(40, KEPT, 4)
+        assert (tmp_path / LOG_FILE).read_bytes() == b"".join(lines) and said == []
+        log.repair()
         assert (tmp_path / LOG_FILE).read_bytes() == KEPT
-        assert len(said) == 1 and said[0].startswith(f"{LOG_FILE} is damaged: ")
+        later = [line for line in LINES[4:] if line in lines]
+        assert aside(tmp_path) == b"".join(later)
+        assert len(said) == 1 + bool(later) and said[0].startswith(f"{LOG_FILE} is damaged: ")
         log.write({"step": 50})
         assert log.kept() == KEPT + b'{"step": 50}\n' == (tmp_path / LOG_FILE).read_bytes() and log.count == 5
-    assert len(said) == 1
+    assert len(said) == 1 + bool(later)
 
 
 def test_damaged_lines_are_counted(tmp_path: Path) -> None:
@@ -110,10 +117,48 @@ def test_damaged_lines_are_counted(tmp_path: Path) -> None:
     assert said(DAMAGE["another number"](LINES)) == "1 row is restored and 1 line is left out."
 
 
-def test_rows_after_the_checkpoint_are_dropped_without_a_warning(tmp_path: Path) -> None:
-    (tmp_path / LOG_FILE).write_bytes(b"".join(LINES) + b'{"step": 7')
-    Log(tmp_path, warn=pytest.fail).resume(40, KEPT, 4)
-    assert (tmp_path / LOG_FILE).read_bytes() == KEPT
+def aside(folder: Path) -> bytes:
+    """The rows that were set aside."""
+    path = folder / DROPPED_FILE
+    return path.read_bytes() if path.exists() else b""
+
+
+@pytest.mark.parametrize("first", ["a row", "a checkpoint"])
+def test_rows_after_the_checkpoint_are_set_aside_when_the_run_writes_again(first: str, tmp_path: Path) -> None:
+    """A resumed run may fail before that, for example by a tracker that refuses."""
+    before, said = b"".join(LINES) + b'{"step": 7', list[str]()
+    (tmp_path / LOG_FILE).write_bytes(before)
+    log = Log(tmp_path, tensorboard=False, warn=said.append)
+    log.resume(40, KEPT, 4)
+    assert [path.name for path in tmp_path.iterdir()] == [LOG_FILE] and said == []
+    assert (tmp_path / LOG_FILE).read_bytes() == before
+    log.write({"step": 50}) if first == "a row" else log.repair()
+    assert (tmp_path / LOG_FILE).read_bytes() == KEPT + (b'{"step": 50}\n' if first == "a row" else b"")
+    assert aside(tmp_path) == b"".join(LINES[4:])
+    assert said == [f"2 rows after step 40 are set aside in {DROPPED_FILE}; training from there repeats them."]
+    with pytest.raises(FolderTakenError, match=f"contains {DROPPED_FILE} of a run"):
+        (tmp_path / LOG_FILE).unlink()
+        check_free(tmp_path)
+
+
+def test_rows_are_set_aside_once_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the disk is full when the file is cut, and if the run is killed again."""
+    (tmp_path / LOG_FILE).write_bytes(b"".join(LINES))
+    log = Log(tmp_path, tensorboard=False, warn=lambda sentence: None)
+    log.resume(40, KEPT, 4)
+    with monkeypatch.context() as patch, pytest.raises(WriteError):
+        patch.setattr(logs, "write_bytes", lambda *_: (_ for _ in ()).throw(WriteError("full")))
+        log.repair()
+    assert (tmp_path / LOG_FILE).read_bytes() == b"".join(LINES)
+    log.write({"step": 50})
+    assert aside(tmp_path) == b"".join(LINES[4:])
+    again, said = Log(tmp_path, tensorboard=False), list[str]()
+    again.warn = said.append
+    again.resume(40, KEPT, 4)
+    again.repair()
+    assert aside(tmp_path) == b"".join(LINES[4:]) + b'{"step": 50}\n'
+    assert said == [f"1 row after step 40 is set aside in {DROPPED_FILE}; training from there repeats it."]
+    assert plain(read_log(tmp_path)) == values(LINES[:4]), "readers leave the other file alone"
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -127,7 +172,9 @@ def test_valid_rows_are_kept_without_a_checkpoint(name: str, tmp_path: Path, mon
     assert steps == sorted(set(steps))
     there = {json.loads(line)["step"] for line in LINES if line in lines}
     assert len(there - set(steps)) <= (name in ("another order", "two rows on one line")) and set(steps) <= there | {20}
-    Log(tmp_path, warn=lambda sentence: None).resume(40)
+    log = Log(tmp_path, warn=lambda sentence: None)
+    log.resume(40)
+    log.repair()
     assert [row["step"] for row in read_log(tmp_path, warn=pytest.fail)] == [step for step in steps if step <= 40]
 
 
@@ -150,6 +197,7 @@ def test_any_bytes_at_all(tmp_path: Path, edits: list[tuple[int, int, bytes]]) -
     assert steps == sorted(set(steps))
     log = Log(folder, tensorboard=False, warn=lambda sentence: None)
     log.resume(40, KEPT, 4)
+    log.repair()
     assert (folder / LOG_FILE).read_bytes() == KEPT and log.count == 4
     assert plain(read_log(folder, warn=pytest.fail)) == values(LINES[:4])
 
@@ -221,6 +269,7 @@ def test_more_rows_than_a_checkpoint_keeps(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / LOG_FILE).write_bytes(b"".join([lines[0], b"x\n", *lines[3:6]]))
     again = Log(tmp_path, tensorboard=False, warn=said.append)
     again.resume(80, kept, 8)
+    again.repair()
     assert [row["step"] for row in read_log(tmp_path)] == [10, 40, 50, 60, 70, 80]
     assert said == [
         f"{LOG_FILE} is damaged: 2 rows are restored and 1 line is left out.",

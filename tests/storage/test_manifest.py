@@ -86,6 +86,12 @@ def test_errors_are_one_sentence(tmp_path: Path):
         manifest.read_run_json(tmp_path)
     with pytest.raises(InputError, match=r"run\.config\.make is a function"):
         manifest.write_run_json(tmp_path, {"make": lambda: None})
+    (tmp_path / manifest.RUN_JSON).touch()
+    with pytest.raises(InputError) as error:
+        manifest.read_run_json(tmp_path / manifest.RUN_JSON)
+    assert str(error.value) == (
+        f"'{tmp_path}/run.json' is a file, not the folder of a run: give the folder, '{tmp_path}'."
+    )
     for text, sentence in (
         ("{", "cannot be read as JSON"),
         (json.dumps({"format": manifest.RUN_FORMAT}), "contains no configuration"),

@@ -1,6 +1,7 @@
 """Callbacks: what they are given, how they stop a run, and that their faults lose nothing."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from shoal.training.callbacks import Hooks, accepted
 from shoal.training.ending import Standing
 from shoal.training.evaluation import BEST_FOLDER
 from shoal.training.settings import Settings
+from shoal.trust.run_file import config_of_run, own_record
 from support import trained
 
 PER_UPDATE, UPDATES, PER_ROW, EVERY = 24, 12, 2, 3
@@ -204,6 +206,34 @@ def test_resumed_it_has_finished_unless_it_is_to_continue(
     assert bits(folder, "policy") == bits(alone.folder, "policy")
 
 
+def test_options_without_effect_on_a_run_that_has_ended_are_not_recorded(
+    stopped: tuple[shoal.Run, Noting], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would seem to have been trained with them."""
+    folder = trained.copied(stopped[0].folder, tmp_path / "run")
+    before = json.loads((folder / "run.json").read_text())
+    with pytest.raises(InputError, match=r"cannot continue bit-exactly on 2 × 1 .*; it needs --devices 1 "):
+        shoal.resume(folder, progress=False, devices=2)
+    assert json.loads((folder / "run.json").read_text()) == before
+    given = {"steps": 2 * FLAGS["steps"], "schedule_steps": 24, "workers": "ray", "eval_every": 24, "keep": 7}
+    capsys.readouterr()
+    run = shoal.resume(folder, progress=False, devices=1, **given)
+    assert run.untouched and vars(run.settings) == vars(stopped[0].settings) | {"keep": 7}
+    said = capsys.readouterr().err.splitlines()
+    assert said[1:] == ["Not recorded, since nothing was trained: eval_every, schedule_steps, steps, workers."]
+    after = json.loads((folder / "run.json").read_text())
+    before["config"]["settings"]["keep"] = 7
+    assert after == before
+
+
+def test_the_steps_at_which_a_run_is_made_to_end_are_recorded(alone: shoal.Run, tmp_path: Path) -> None:
+    folder = trained.copied(alone.folder, tmp_path / "run")
+    text = (folder / "run.json").read_text().replace(f'"steps": {FLAGS["steps"]}.0', f'"steps": {FLAGS["steps"] * 2}.0')
+    (folder / "run.json").write_text(text)
+    run = shoal.resume(folder, progress=False, steps=FLAGS["steps"])
+    assert run.untouched and shoal.open_run(folder).settings.steps == FLAGS["steps"]
+
+
 @pytest.mark.parametrize(("method", "update"), [("on_start", 1), ("on_checkpoint", 1), ("on_evaluation", 3)])
 def test_a_callback_can_stop_a_run_at_every_update(method: str, update: int, tmp_path: Path) -> None:
     """At an evaluation it ends there; before the first update after that one."""
@@ -308,6 +338,28 @@ def test_an_input_error_at_the_start_is_the_users(tmp_path: Path) -> None:
         train(tmp_path / "run", before, noting)
     assert not (tmp_path / "run").exists()
     assert noting.ended is None and before.ended is not None and before.ended[0] == "failed"
+
+
+@pytest.mark.parametrize("refusal", [InputError("There is no such project."), KeyError("project"), KeyboardInterrupt()])
+def test_a_resumed_run_whose_start_is_refused_is_as_before(
+    refusal: BaseException, alone: shoal.Run, tmp_path: Path
+) -> None:
+    """Its rows after the checkpoint, its policies, and run.json, which a tracker reads when it starts."""
+    folder, steps = trained.copied(alone.folder, tmp_path / "run"), []
+    with (folder / log.LOG_FILE).open("a") as file:
+        file.write(f'{{"step": {(UPDATES + 1) * PER_UPDATE}}}\n')
+    shutil.rmtree(folder / "policy")
+
+    def refuse(context: shoal.Context) -> None:
+        steps.append(json.loads((folder / "run.json").read_text())["config"]["settings"]["steps"])
+        raise refusal
+
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises((InputError, CallbackError, KeyboardInterrupt)):
+        shoal.resume(folder, progress=False, callbacks=[Noting(on_start=refuse)], steps=2 * FLAGS["steps"])
+    assert steps == [2 * FLAGS["steps"]]
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert own_record(folder, config_of_run(folder)) is not None
 
 
 def test_there_are_no_policies_before_the_first_checkpoint(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_resumed_it_says_that_it_has_ended_and_why(
         assert run.untouched and run.final_score == soon.final_score
         assert capsys.readouterr().err == (
             f"This run has ended at step {EVERY * PER_UPDATE} of {of:,}: every seed reached {LOW}; a higher stop_at "
-            f"would continue it.\n"
+            f"would continue it.\n" + ("Not recorded, since nothing was trained: steps.\n" if changes else "")
         )
     monkeypatch.setattr("shoal.cli.train.draw_pictures", lambda run: None)
     assert cli.main(["train", "--resume", str(folder), "--no-progress"]) == 0

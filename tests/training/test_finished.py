@@ -51,10 +51,10 @@ def test_settings_of_a_finished_run_change_and_what_it_was_made_with_stays(copy:
     found["made_with"]["hardware"]["devices"][0]["count"] = 7
     found["made_with"]["versions"]["jax"] = "0.0.1"
     (copy / "run.json").write_text(json.dumps(found), encoding="utf-8")
-    assert cli.main(["train", "--resume", str(copy), "--eval-every", "1600", "--no-progress"]) == 0
+    assert cli.main(["train", "--resume", str(copy), "--checkpoint-seconds", "7", "--no-progress"]) == 0
     after = json.loads((copy / "run.json").read_text(encoding="utf-8"))
     assert after["made_with"] == found["made_with"]
-    assert after["config"]["settings"] == found["config"]["settings"] | {"eval_every": 1600}
+    assert after["config"]["settings"] == found["config"]["settings"] | {"checkpoint_seconds": 7.0}
 
 
 def test_resuming_a_finished_run_prints_its_summary(
@@ -79,11 +79,10 @@ def test_shoal_resume_returns_a_finished_run_unchanged(
     assert run.final_score is not None and "2 seeds × 4 episodes" in run.final_score
     assert capsys.readouterr() == ("", DONE)
     run = shoal.resume(copy, progress=False, eval_episodes=0, steps=3100)  # rounded up to as many updates
-    assert (
-        run.finished
-        and run.final_score is None
-        and json.loads((copy / "run.json").read_text())["config"]["settings"]["steps"] == 3100
-    )
+    assert run.finished and run.final_score is None
+    assert capsys.readouterr().err.endswith("Not recorded, since nothing was trained: steps.\n")
+    settings = json.loads((copy / "run.json").read_text())["config"]["settings"]
+    assert (settings["steps"], settings["eval_episodes"]) == (3200, 0)
 
 
 @pytest.mark.parametrize("how", ["finished", "by another environment"])

@@ -13,7 +13,8 @@ import pytest
 import shoal
 from shoal.errors import CheckpointError, GameError
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.log import read_log
+from shoal.storage.log import DROPPED_FILE, LOG_FILE, read_log
+from shoal.training import ending
 from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator, Selection
 from shoal.training.settings import Settings
@@ -78,6 +79,51 @@ def older(copy: Path) -> Path:
     shutil.copytree(copy / "checkpoints", copy / "best")
     damage(copy / "checkpoints" / "3")
     return copy
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("updates", [2, 6])
+def test_restoring_writes_nothing(updates: int, older: Path) -> None:
+    """Also where the run ends at the older checkpoint, and where it has no policy."""
+    shutil.rmtree(older / "policy")
+    before = files(older)
+    restored(older, updates)
+    assert files(older) == before
+
+
+def test_rows_after_the_checkpoint_are_set_aside_by_training(older: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = (older / LOG_FILE).read_bytes().splitlines(keepends=True)
+    trainer = restored(older, 6)
+    start = trainer.program.start
+    seen: list[int] = []
+
+    def compiled(state: Any) -> Any:
+        seen.append(len(read_log(older)))
+        return start(state)
+
+    trainer.program = trainer.program._replace(start=compiled)
+    assert trainer.run() and seen == [3], "while it compiles, the rows are there"
+    assert (older / DROPPED_FILE).read_bytes() == rows[2]
+    assert [row["update"] for row in read_log(older)] == [1, 2, 4, 6]
+    said = capsys.readouterr().err
+    assert said.endswith(f"1 row after step 96 is set aside in {DROPPED_FILE}; training from there repeats it.\n")
+
+
+def test_a_damaged_checkpoint_is_not_read_when_training_goes_on(copy: Path) -> None:
+    """What is intact of it would be taken for the run's progress."""
+    shutil.rmtree(copy / "checkpoints" / "3" / "arrays")
+    assert ending.saved(copy).update == 3
+    trainer = restored(copy, 6)
+    assert ending.saved(copy).update == 3
+    trainer.settle()
+    assert ending.saved(copy).update == 2 and (copy / "checkpoints" / ".damaged-3").is_dir()
+    (copy / "checkpoints" / "3").mkdir()
+    restored(copy, 6).run()
+    assert steps(copy, "checkpoints")[-1] == 6
+    assert {path.name for path in (copy / "checkpoints").glob(".damaged-*")} == {".damaged-3", ".damaged-3-1"}
 
 
 def test_what_is_newer_than_the_checkpoint_remains_until_the_next_is_saved(

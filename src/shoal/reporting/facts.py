@@ -70,6 +70,8 @@ class Facts:
     """What is missing or damaged, in one sentence each."""
     other: Scores | None = None
     """The final evaluation of the last policies in the mode in which they do not act by default, if it was made."""
+    passed: int | None = None
+    """The step of the final evaluation if the run has trained on since: it is not that of the last policies then."""
 
     @property
     def name(self) -> str:
@@ -93,6 +95,14 @@ class Facts:
         """Names of the environment's metrics."""
         found = self.entries["spec"].get("metrics")
         return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+    @property
+    def evaluated(self) -> tuple[str, str]:
+        """What :attr:`last` and :attr:`best` are the scores of."""
+        if self.passed is None:
+            return "last policies", "best policies"
+        step = number_text(self.passed)
+        return f"policies after step {step}", f"best policies up to step {step}"
 
     @property
     def ended(self) -> str:
@@ -153,12 +163,27 @@ def facts_of(
     best, other = (
         _scores(part) if isinstance(part := evaluation.get(key), dict) else None for key in ("best", "other")
     )
+    if (passed := _passed(folder, entries["settings"], evaluation)) is not None and last is not None:
+        notes.append(
+            f"The run has trained on since its final evaluation, whose scores are those of step {number_text(passed)}."
+        )
     teams = references.read_references(folder)
     if teams is None:
         teams = references.measured(run) if plays and run is not None else {}
     known = {name: _scores(one) for name, one in teams.items()}
     levels = {name: one for name, one in list(known.items())[:MAX_REFERENCES] if one is not None}
-    return Facts(folder, entries, found["made_with"], rows, evaluation, last, best, levels, run, notes, other)
+    return Facts(folder, entries, found["made_with"], rows, evaluation, last, best, levels, run, notes, other, passed)
+
+
+def _passed(folder: Path, settings: Any, evaluation: Mapping[str, Any]) -> int | None:
+    """The step of the final evaluation, if a checkpoint or policies of a later one are there."""
+    sizes: list[Any] = [None]
+    if isinstance(settings, dict):
+        sizes = [settings.get(name) for name in ("num_envs", "rollout_length")]
+    step = evaluation.get("step")
+    if type(step) is not int or any(type(size) is not int for size in sizes):
+        return None
+    return step if folders.newest_step(folder, math.prod(sizes)) > step else None
 
 
 def _scores(found: Mapping[str, Any]) -> Scores | None:

@@ -200,12 +200,13 @@ def _scores(runs: Labelled) -> Html:
 
 def _evaluations(facts: Facts) -> list[tuple[str, Scores | None]]:
     found, best = facts.evaluation, facts.evaluation.get("best")
+    of_last, of_best = facts.evaluated
     if facts.other is None:
-        return [("last policies", facts.last), ("best policies", facts.best)]
+        return [(of_last, facts.last), (of_best, facts.best)]
     last, other = ("greedy", "sampled") if found.get("greedy") else ("sampled", "greedy")
-    of_best = "sampled" if isinstance(best, dict) and best.get("greedy") is False else "greedy"
-    every = [(f"last policies, {last}", facts.last), (f"last policies, {other}", facts.other)]
-    return [*every, (f"best policies, {of_best}", facts.best)]
+    mode = "sampled" if isinstance(best, dict) and best.get("greedy") is False else "greedy"
+    every = [(f"{of_last}, {last}", facts.last), (f"{of_last}, {other}", facts.other)]
+    return [*every, (f"{of_best}, {mode}", facts.best)]
 
 
 def _references(runs: Labelled) -> Mapping[str, Scores]:
@@ -277,7 +278,8 @@ def _cards(runs: Labelled) -> Html:
     if len(runs) == 1:
         return pairs({name: _short_first(text) for name, text in each[0].items()}, class_="cards")
     rows = [{"run": label} | extent for (label, _), extent in zip(runs, each, strict=True)]
-    return html_table(rows, "The last policies, and steps, time and speed of training")
+    what = "last policies" if all(facts.passed is None for _, facts in runs) else "scores"
+    return html_table(rows, f"The {what}, and steps, time and speed of training")
 
 
 def _short_first(text: str) -> Html:
@@ -287,14 +289,16 @@ def _short_first(text: str) -> Html:
 
 
 def _main_scores(runs: Labelled) -> list[dict[str, str]]:
-    """The score and the win rate of the last policies of each run; one metric has the same decimals in all."""
+    """The score and the win rate of the last policies of each run; one metric has the same decimals in all. Those of
+    earlier policies have the step."""
     found: list[dict[str, str]] = [{} for _ in runs]
     for name in (SCORE, "won"):
         every = [None if facts.last is None else _estimate(facts.last, name) for _, facts in runs]
         texts = iter(estimate_texts([one for one in every if one is not None]))
-        for scores, one in zip(found, every, strict=True):
+        for scores, one, (_, facts) in zip(found, every, runs, strict=True):
             if one is not None:
-                scores[metric_title(name)] = next(texts)
+                step = "" if facts.passed is None else f" after step {number_text(facts.passed)}"
+                scores[f"{metric_title(name)}{step}"] = next(texts)
     return found
 
 

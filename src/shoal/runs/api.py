@@ -21,10 +21,11 @@ from shoal.runs import final_evaluation
 from shoal.runs.build import build, check_build, check_hosts, told_of_teams
 from shoal.runs.init_from import source_of, start_from
 from shoal.runs.load import devices_before, past_selves
-from shoal.runs.open import keep_changed, keep_resumed, keeping, open_run, permit_training
+from shoal.runs.open import keep_changed, keeping, keeping_resumed, open_run, permit_training
 from shoal.runs.run import Run
 from shoal.sides.opponents import PAST
 from shoal.storage import manifest
+from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.folders import check_free, in_new_folder, new_folder, path_of
 from shoal.storage.lock import hold
 from shoal.storage.zoo import check_trainable, located, name_of, shown
@@ -37,7 +38,7 @@ from shoal.training.callbacks import Callback, Given, accepted, with_callbacks
 from shoal.training.crossplay import CrossPlay
 from shoal.training.follower import follow
 from shoal.training.settings import CHANGEABLE, Settings
-from shoal.training.sharding import one_device_per_core
+from shoal.training.sharding import one_device_per_core, plan_layout
 from shoal.training.trainer import Trainer
 from shoal.types import Algorithm, AnyEnvironment
 
@@ -163,7 +164,8 @@ def resume(
             if crew := hosts.crew():
                 crew.dismiss()
             return run
-        return _trained(run, trainer, hooks)
+        with keeping_resumed(run, trainer, permitted=trust or environment is None):
+            return _trained(run, trainer, hooks)
 
 
 def _trained(run: Run, trainer: Trainer, hooks: Sequence[Callback]) -> Run:
@@ -185,7 +187,7 @@ def _restored(
     guard: Callable[[], None],
     continue_stopped: bool,
 ) -> tuple[Run, Trainer | None]:
-    """A run with its restored trainer; None if it has finished."""
+    """A run with its restored trainer, which has written nothing; None if it has finished."""
     run = open_run(folder, environment, trust=trust)
     wrong = sorted(set(flags) - CHANGEABLE)
     if wrong:
@@ -194,22 +196,36 @@ def _restored(
             f"(--init-from {folder}). What can change: {', '.join(sorted(CHANGEABLE))}."
         )
     permit_training(run, trust, flags)
-    run.settings = override(run.settings, flags)
+    before, run.settings = run.settings, override(run.settings, flags)
     run.settings.check()
+    if run.settings.devices is not None and "devices" in flags:
+        _check_devices(run)
     if environment is not None:
         _ = run.env  # raises if it is another environment, also for a finished run
     if final_evaluation.conclude(run, guard, continue_stopped):
         if flags:
             guard()
-            keep_changed(run)  # the environment was not built
+            keep_changed(run, before)  # the environment was not built
         return run, None
     trainer = trainer_of(run, progress, guard)
     if run.settings.init_from and trainer.checkpoints.latest() is None:
         start_from(trainer, Path(run.settings.init_from))
     trainer.restore(continue_stopped)
-    guard()
-    keep_resumed(run, permitted=trust or environment is None)
     return run, trainer
+
+
+def _check_devices(run: Run) -> None:
+    """Check the number of devices that the user gives for resuming, also where nothing is left to train.
+
+    Raises:
+        InputError: the run was trained on another number of devices, or there are too few.
+    """
+    settings, checkpoints = run.settings, Checkpoints(run.folder / "checkpoints")
+    if settings.workers == "ray" or checkpoints.latest() is None:
+        return
+    if settings.devices != 1:
+        one_device_per_core()
+    plan_layout(settings.seeds, settings.num_envs, settings.devices).check_same(checkpoints.load_meta()["shards"])
 
 
 # One run on several hosts (``shoal train --hosts``).
@@ -297,7 +313,7 @@ def _absolute(folder: str) -> str:
     """
     if shipped.in_zoo(located(path_of(folder))):
         return folder
-    path = path_of(folder).expanduser().absolute()
+    path = path_of(folder).absolute()
     inside = path.name in (manifest.RUN_JSON, "checkpoints", "policy") and (path.parent / manifest.RUN_JSON).is_file()
     return str(path.parent if inside else path)
 

@@ -97,7 +97,9 @@ def _settle(
     checkpoints.check_run(last)
     notices.warn(ending.sentence(settings, at))
     step = last * settings.steps_per_update
-    Log(folder, guard=guard).resume(step, checkpoints.file(ROWS, last) or b"", meta.get("rows", 0))
+    log = Log(folder, guard=guard)
+    log.resume(step, checkpoints.file(ROWS, last) or b"", meta.get("rows", 0))
+    log.repair()
     return True
 
 

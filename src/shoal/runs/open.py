@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from shoal.sides.opponents import PAST
 from shoal.storage import manifest
 from shoal.storage.zoo import located
 from shoal.system import notices
-from shoal.system.files import reason
+from shoal.system.files import reason, write_bytes
+from shoal.training import ending
+from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.trust import permission, provenance
 from shoal.trust.run_file import TRUST, config_of_run, decides, described_run, made_of, own_record, why_not_own
@@ -137,12 +140,57 @@ def _keep_opponents(run: Run) -> None:
         _record_folder(copy, entries, record)
 
 
-def keep_changed(run: Run) -> None:
-    """Write ``run.json`` of a run that has finished, whose settings have changed; what it was made with stays."""
+_BESIDE_TRAINING = frozenset({"checkpoint_seconds", "keep", "tensorboard", "eval_episodes", "worker_timeout"})
+"""Settings that do not say how a run was trained."""
+_ENDS = frozenset({"steps", "stop_at", "time_budget"})
+"""Settings that say where a run ends."""
+
+
+def keep_changed(run: Run, before: Settings) -> None:
+    """Write ``run.json`` of a resumed run in which nothing was left to train; what it was made with stays.
+
+    Settings with which it would have been trained differently stay too, and are named in a sentence. The end of a run
+    changes only if it ends where it is because of that.
+
+    Args:
+        run: the run with its changed settings.
+        before: its settings in ``run.json``.
+    """
+    known = _BESIDE_TRAINING if ending.ended(before, run.at) else _BESIDE_TRAINING | _ENDS
+    changed = {name for name, value in vars(run.settings).items() if value != getattr(before, name)}
+    if ignored := sorted(changed - known):
+        notices.warn(f"Not recorded, since nothing was trained: {', '.join(ignored)}.")
+        run.settings = replace(run.settings, **{name: getattr(before, name) for name in ignored})
+    if not changed & known:
+        return
     record = own_record(run.folder, config_of_run(run.folder))
     manifest.write_run_json(run.folder, run.as_json(), made_with=manifest.read_run_json(run.folder)["made_with"])
     if record is not None:
         _record(run, record)
+
+
+@contextlib.contextmanager
+def keeping_resumed(run: Run, trainer: Trainer, permitted: bool) -> Iterator[None]:
+    """Keep a resumed run that is trained inside the block, as :func:`keep_resumed` does, before its callbacks start.
+
+    If one of them does not start, the files are again as they were. Callbacks read ``run.json`` when they start.
+    """
+    trainer.guard()
+    record = own_record(run.folder, config_of_run(run.folder))
+    paths = [run.folder / name for name in (manifest.RUN_JSON, provenance.MARK_FILE)]
+    before = [path.read_bytes() if path.is_file() else None for path in paths]
+    keep_resumed(run, permitted)
+    try:
+        yield
+    except BaseException:
+        if not trainer.hooks.started:
+            with contextlib.suppress(InputError):  # the disk is full, or the folder is gone: the first error is raised
+                trainer.guard()
+                for path, data in zip(paths, before, strict=True):
+                    path.unlink(missing_ok=True) if data is None else write_bytes(path, data)
+                if record is not None:
+                    _record(run, record)
+        raise
 
 
 def keep_resumed(run: Run, permitted: bool) -> None:

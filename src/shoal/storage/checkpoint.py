@@ -25,7 +25,14 @@ import numpy as np
 from shoal.errors import CheckpointError, DamagedError, InputError
 from shoal.security import reading
 from shoal.storage.manifest import check_same
-from shoal.storage.step_folders import commit, committed_steps, drop_after, newest_file, newest_sound
+from shoal.storage.step_folders import (
+    commit,
+    committed_steps,
+    drop_after,
+    newest_file,
+    newest_sound,
+    set_aside_after,
+)
 from shoal.system import notices
 from shoal.system.files import dumps, from_json
 from shoal.system.notices import Warn
@@ -306,6 +313,15 @@ class Checkpoints:
         """
         self.guard()
         drop_after(self.folder, step)
+
+    def set_aside_after(self, step: int) -> None:
+        """Rename the checkpoints after ``step``, from which the run goes on since they are damaged.
+
+        Raises:
+            CheckpointError: they cannot be renamed.
+        """
+        self.guard()
+        set_aside_after(self.folder, step)
 
     def load_meta(self, step: int | None = None, warn: Warn = lambda sentence: None) -> dict:
         """The ``meta`` of the checkpoint that :meth:`restore` would choose; by default without warnings."""

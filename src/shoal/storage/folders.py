@@ -20,7 +20,7 @@ _REPLACED = ("best", "curves.png", "evaluation.json", "references.json", "replay
 
 
 def path_of(folder: str | Path) -> Path:
-    """The path of a run's folder; an empty name, which would mean the working directory, is an error.
+    """The :func:`expanded` path of a run's folder; an empty name, which would mean the working directory, is an error.
 
     Raises:
         InputError: the name is empty, holds the character NUL, or is not valid UTF-8, which its files require.
@@ -35,7 +35,15 @@ def path_of(folder: str | Path) -> Path:
         raise InputError(
             f"The name of the run's folder, {str(folder)!r}, must be UTF-8 text without the character NUL."
         )
-    return Path(folder)
+    return expanded(folder)
+
+
+def expanded(path: str | Path) -> Path:
+    """A path whose first part, if it is ``~`` or ``~USER``, is that user's home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # there is no such user
+        return Path(path)
 
 
 def check_free(folder: Path, otherwise: str = "resume it") -> None:
@@ -54,7 +62,7 @@ def check_free(folder: Path, otherwise: str = "resume it") -> None:
         reading.own_file(folder, name)
     if (folder / manifest.RUN_JSON).exists():
         raise FolderTakenError(f"{folder} already contains a run; {otherwise}, or choose another folder.", folder)
-    for name in ("checkpoints", "policy", "opponents", log.LOG_FILE):
+    for name in ("checkpoints", "policy", "opponents", log.LOG_FILE, log.DROPPED_FILE):
         if (folder / name).exists():
             raise FolderTakenError(
                 f"{folder} contains {name} of a run, but no {manifest.RUN_JSON} to resume it; choose another folder.",
@@ -102,6 +110,17 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def newest_step(folder: Path, per_update: int) -> int:
+    """Environment steps per seed after which the newest checkpoint or the newest policies were saved; 0 without any.
+
+    Args:
+        folder: the run's.
+        per_update: environment steps of an update, per seed.
+    """
+    newest = [committed_steps(folder / name)[:1] for name in ("checkpoints", "policy")]
+    return per_update * max((update for found in newest for update, _, _ in found), default=0)
 
 
 def acts_greedily(folder: Path, per_update: int, best: bool = False) -> bool | None:

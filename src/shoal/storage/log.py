@@ -7,12 +7,13 @@ loses at most one row; TensorBoard events may lag behind by ten seconds.
 A row is one JSON object per line with an ascending ``step``. Other lines and rows out of order are left out, and values
 above :data:`~shoal.statistics.scores.MAX_FLOAT32` are None. Every checkpoint holds a copy of the newest rows (all of
 them, unless they exceed :data:`MAX_KEPT_BYTES`) under its checksum; where the copy and the file differ, the copy is
-used.
+used. A run that resumes from a checkpoint moves the rows after it to ``metrics.dropped.jsonl`` when it writes again.
 """
 
 import bisect
 import json
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -147,6 +148,15 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield line
 
 
+def _ends_with(path: Path, data: bytes) -> bool:
+    """Whether a file is a regular one that ends with ``data``."""
+    if not path.is_file() or path.stat().st_size < len(data):
+        return False
+    with path.open("rb") as file:
+        file.seek(-len(data), os.SEEK_END)
+        return file.read() == data
+
+
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
@@ -155,6 +165,8 @@ def _count(number: int, what: str) -> str:
 
 
 LOG_FILE = "metrics.jsonl"
+DROPPED_FILE = "metrics.dropped.jsonl"
+"""Rows after the checkpoint from which a run was resumed, in the order in which they were set aside."""
 
 MAX_KEPT_BYTES = 2**25
 """Largest number of bytes of log rows in a checkpoint, the newest ones. The default 500 rows have less than 10⁶."""
@@ -187,6 +199,8 @@ class Log:
         """Bytes of ``_rows``."""
         self._size = 0
         """Expected size of the file in bytes."""
+        self._resumed: tuple[int, int] | None = None
+        """(step, count) of the checkpoint from which the run resumes, until :meth:`repair` has cut the file there."""
         self.count = 0
         """Number of rows in the log."""
 
@@ -219,31 +233,48 @@ class Log:
     def repair(self) -> None:
         """Rewrite the file if something else changed its size or removed it.
 
+        The first call after :meth:`resume` moves rows after the checkpoint to :data:`DROPPED_FILE`, says so, and
+        repairs the others from the checkpoint.
+
         Raises:
             WriteError: the disk is full.
         """
         self.guard()
         path = self.folder / LOG_FILE
-        if (path.stat().st_size if path.exists() else 0) != self._size:
+        if self._resumed is not None:
+            self._cut(*self._resumed)
+            self._resumed = None
+        elif (path.stat().st_size if path.exists() else 0) != self._size:
             self._repair(read_rows(path), self.count)
 
     def resume(self, step: int, kept: bytes = b"", count: int = 0) -> None:
-        """Continue after ``step``: drop later rows, also in TensorBoard, and repair the others from the checkpoint.
+        """Continue after ``step``. Files stay as they are until the next row, or until :meth:`repair`.
+
+        TensorBoard hides later events from the next row on.
 
         Args:
             step: the checkpoint's.
             kept: the value of :meth:`kept` in the checkpoint.
             count: the value of :attr:`count` in the checkpoint; 0 if unknown.
-
-        Raises:
-            WriteError: the disk is full.
         """
-        self.guard()
-        self._events, self._purge = None, step + 1
+        self._events, self._purge, self._resumed = None, step + 1, (step, count)
         self._rows, self._bytes = deque(), 0
         self._hold(unpack(kept))
+
+    def _cut(self, step: int, count: int) -> None:
+        """Set the rows after ``step`` aside, and repair the others."""
         found = read_rows(self.folder / LOG_FILE)
+        later = [row for row in found.rows if row.step > step]
+        data, aside = b"".join(row.line for row in later), self.folder / DROPPED_FILE
+        if later and not _ends_with(aside, data):  # unless a crash came before the file was cut
+            append(aside, data)
         self._repair(found._replace(rows=[row for row in found.rows if row.step <= step]), count)
+        if later:
+            verb, them = ("is", "it") if len(later) == 1 else ("are", "them")
+            self.warn(
+                f"{_count(len(later), 'row')} after step {step:,} {verb} set aside in {DROPPED_FILE}; training from "
+                f"there repeats {them}."
+            )
 
     def _repair(self, found: LogRows, count: int) -> None:
         path, merged = self.folder / LOG_FILE, merge(found, self._rows)

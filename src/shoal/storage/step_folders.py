@@ -12,7 +12,9 @@ import json
 import os
 import re
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from shoal.system.notices import Warn
 
 _NAME = re.compile(r"(\d+)(?:\.(\d+))?", re.ASCII)
 _HIDDEN = ".unfinished-"
+_DAMAGED_NAME = ".damaged-"
 _DIGESTS = "sha256.json"
 _DAMAGED = (None, errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 """Numbers of the errors of reading a step that is not as it was written; None is that of :func:`file_digests`."""
@@ -83,14 +86,27 @@ def drop_after(folder: Path, step: int) -> None:
         CheckpointError: they cannot be removed, or ``folder`` is a symbolic link, whose target may hold unrelated
             numbered folders.
     """
+    _each_after(folder, step, _drop, "removed")
+
+
+def set_aside_after(folder: Path, step: int) -> None:
+    """Rename the steps after ``step`` to ``.damaged-STEP``; they are never removed.
+
+    Raises:
+        CheckpointError: they cannot be renamed, or as for :func:`drop_after`.
+    """
+    _each_after(folder, step, _set_aside, "renamed")
+
+
+def _each_after(folder: Path, step: int, do: Callable[[Path], object], done: str) -> None:
     if folder.is_symlink():
-        raise CheckpointError(f"{folder} is a symbolic link, so no checkpoint is removed there.")
+        raise CheckpointError(f"{folder} is a symbolic link, so no checkpoint is {done} there.")
     try:
         for other, _, path in committed_steps(folder):
             if other > step:
-                _drop(path)
+                do(path)
     except OSError as error:
-        raise CheckpointError(f"Checkpoints after step {step} cannot be removed: {error.strerror or error}.") from error
+        raise CheckpointError(f"Checkpoints after step {step} cannot be {done}: {error.strerror or error}.") from error
 
 
 def newest_file(folder: Path, name: str, step: int | None = None) -> bytes | None:
@@ -141,6 +157,11 @@ def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
     policies = candidates and folder.name == "checkpoints" and (folder.parent / "policy").is_dir()
     how = f" A new run can start from its policies: --init-from {folder.parent}." if policies else ""
     raise DamagedError(f"{which}{why} in {folder}.{how}")
+
+
+def _set_aside(path: Path) -> None:
+    names = (f"{_DAMAGED_NAME}{path.name}{f'-{i}' if i else ''}" for i in count())
+    path.rename(path.with_name(next(name for name in names if not (path.parent / name).exists())))
 
 
 def _drop(path: Path) -> None:

@@ -127,13 +127,13 @@ def name_of(folder: Path) -> str:
 
 def located(folder: str | Path) -> Path:
     """The path of a run's folder that a user names: for ``zoo/NAME`` that of a policy that comes with Shoal, whose
-    files are compared with its card, and otherwise the path as it is.
+    files are compared with its card, and otherwise the path, in which a leading ``~`` is the user's home folder.
 
     Raises:
         InputError: there is no such policy; it is damaged; or the working directory holds a folder of this name too, so
             that the name has two meanings.
     """
-    path = Path(folder)
+    path = folders.expanded(folder)
     if len(path.parts) != 2 or path.parts[0] != ZOO:
         return path
     name, known = path.parts[1], names()

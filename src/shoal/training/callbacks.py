@@ -305,6 +305,8 @@ class Hooks:
         self._fault: CallbackError | None = None
         self._begun, self.refused = list[Callback](), False
         """Callbacks whose ``on_start`` was called, and whether one of them raised :class:`InputError`."""
+        self.started = not callbacks
+        """Whether ``on_start`` of all callbacks has returned."""
 
     @property
     def reason(self) -> str:
@@ -336,6 +338,7 @@ class Hooks:
                 self.refused = True
                 raise self._fault.__cause__
             self.check()
+        self.started = True
 
     def complete(
         self, row: Mapping[str, Any], evaluated: Mapping[str, Any], evaluate: Callable[[], Mapping[str, Any]]

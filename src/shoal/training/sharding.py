@@ -71,8 +71,8 @@ class Layout:
             was, now = (f"{x[SEED_SHARDS]} × {x[DEVICES]} (seed × environment) devices" for x in (shards, here))
             count = math.prod(shards.values())
             raise InputError(
-                f"This run was trained on {was} and cannot continue bit-exactly on {now}; it needs {count} (on a CPU, "
-                f"the environment variable JAX_NUM_CPU_DEVICES={count} gives them)."
+                f"This run was trained on {was} and cannot continue bit-exactly on {now}; it needs --devices {count} "
+                f"(on a CPU, the environment variable JAX_NUM_CPU_DEVICES={count} gives them)."
             )
 
 

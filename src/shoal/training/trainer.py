@@ -112,6 +112,8 @@ class Trainer:
         self.selection = evaluation.selection_of(env, algorithm, settings, folder, run, guard)
         self.state: TrainState | None = None
         self.at, self.hooks, self._saved = Standing(0), Hooks(), -1
+        self._restored = False
+        """Whether a checkpoint was restored, and the folder is not yet as the checkpoint requires."""
         self._row: dict[str, Any] = {}
         self.stop = Stop(self.progress.warn, lambda: self.update > 0)
         if self.crew and self.crew.leads:
@@ -132,9 +134,10 @@ class Trainer:
             self.selection.evaluator.close()
 
     def restore(self, continue_stopped: bool = False) -> None:
-        """Restore the newest intact checkpoint and drop the log rows written after it.
+        """Restore the newest intact checkpoint. Nothing is written before :meth:`run`.
 
-        Policies that are newer than this checkpoint remain until the next one is saved, unless the run ends here.
+        Log rows after this checkpoint remain until the next row or checkpoint is written, and policies that are newer
+        until the next checkpoint, unless the run ends here.
 
         A run that was killed before its first checkpoint starts from the beginning. With ``continue_stopped`` it
         continues where a callback stopped it.
@@ -157,16 +160,32 @@ class Trainer:
             self.crew.order(Order.RESTORE, update)
         self.at, self._saved = ending.standing(update, meta), update
         self.at = self.at._replace(stopped="") if continue_stopped else self.at
-        self._row = meta["row"]
-        if self.ended:  # nothing is saved that would replace what is newer
-            for store in (self.checkpoints, self.policies, *([self.selection.store] if self.selection else [])):
-                store.drop_after(update)
+        self._row, self._restored = meta["row"], True
         kept = self.checkpoints.file(LOG_FILE, update) or b""
         self.log.resume(self.step, kept, meta.get("rows", 0))
         if self.selection:
             self.selection.restore(self.at, self.state.learner.policy, self.progress.warn)
-        if (self.policies.latest() or 0) <= update:
-            self._save_policy()  # a crash may have come between the checkpoint and its policy
+
+    def settle(self) -> None:
+        """Complete what a crash may have left undone after the checkpoint that was restored, if one was.
+
+        What is newer is removed only if the run ends here: nothing is saved then that would replace it. Otherwise
+        newer checkpoints, which are damaged, are set aside, since readers would take what is intact of them.
+
+        Raises:
+            WriteError, CheckpointError: the disk is full.
+        """
+        if not self._restored:
+            return
+        if self.ended:
+            for store in (self.checkpoints, self.policies, *([self.selection.store] if self.selection else [])):
+                store.drop_after(self.update)
+            self.log.repair()
+        else:
+            self.checkpoints.set_aside_after(self.update)
+        if (self.policies.latest() or 0) <= self.update:
+            self._save_policy()  # the crash may have come between the checkpoint and its policy
+        self._restored = False
 
     def check_untrained(self) -> None:
         """Check that a run without a checkpoint was never trained: training would begin again and remove its policies.
@@ -190,6 +209,7 @@ class Trainer:
             CallbackError: a callback raised; the run is saved.
         """
         settings, per_update = self.settings, None
+        self.settle()
         if self.state is not None and self.ended:
             return True  # restored after the last update
         try:
@@ -266,7 +286,7 @@ class Trainer:
         """
         if self._saved == self.update or self.state is None:
             return
-        check_learner(self.on_host(self.state.learner), self.update, self.settings.seed, self._saved)
+        check_learner(self.on_host(self.state.learner), self.update, self.settings.seed, self._saved, self.log.folder)
         self.log.repair()
         self.log.flush()
         meta = self.at.as_json() | {"row": self._row, "rows": self.log.count, "shards": dict(self.layout.mesh.shape)}
@@ -300,7 +320,7 @@ class Trainer:
     def _take(self, results: Any, n: int, spent: float) -> None:
         """Add the metrics of n updates to the current row; write the row when it is complete."""
         metrics, stats = results
-        check_metrics(metrics, self.update, self.settings.seed, self._saved)
+        check_metrics(metrics, self.update, self.settings.seed, self._saved, self.log.folder)
         columns, start, written = {**metrics, **sums_of(stats)}, 0, {}
         while start < n:  # a call may fill several rows, or a part of one
             stop = min(n, start + max(1, self.per_row - self._row.get("count", 0)))
@@ -399,7 +419,8 @@ class Continued(Trainer):
     _advance: Callable[..., Any] | None = None
 
     def begin(self) -> None:
-        """Initialise and save a new run without compiling its update."""
+        """Initialise and save a new run, or :meth:`settle` a restored one, without compiling its update."""
+        self.settle()
         if self.state is None:
             self.state = self.program.init(self.layout.keys(self.settings.seed))
             self.save()
@@ -420,7 +441,7 @@ class Continued(Trainer):
         return self._advance
 
 
-def check_metrics(metrics: Mapping[str, np.ndarray], update: int, seed: int, saved: int) -> None:
+def check_metrics(metrics: Mapping[str, np.ndarray], update: int, seed: int, saved: int, folder: Path) -> None:
     """Check the metrics of n updates.
 
     Args:
@@ -428,6 +449,7 @@ def check_metrics(metrics: Mapping[str, np.ndarray], update: int, seed: int, sav
         update: updates before them.
         seed: the run's first.
         saved: the update of the newest checkpoint.
+        folder: the run's.
 
     Raises:
         NonFiniteError: one is NaN or infinite; the message names the first such update.
@@ -435,10 +457,10 @@ def check_metrics(metrics: Mapping[str, np.ndarray], update: int, seed: int, sav
     broken = [(*where, name) for name, values in metrics.items() for where in np.argwhere(~np.isfinite(values))]
     if broken:
         i, s, name = min(broken, key=lambda found: found[0])
-        _refuse(name, seed + int(s), metrics[name][i, s], update + int(i) + 1, saved)
+        _refuse(name, seed + int(s), metrics[name][i, s], update + int(i) + 1, saved, folder)
 
 
-def check_learner(learner: Learner, update: int, seed: int, saved: int) -> None:
+def check_learner(learner: Learner, update: int, seed: int, saved: int, folder: Path) -> None:
     """Check all parameters and other arrays of ``learner`` [S, ...]; see :func:`check_metrics`.
 
     Raises:
@@ -447,13 +469,15 @@ def check_learner(learner: Learner, update: int, seed: int, saved: int) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(learner)):
         if not np.isfinite(leaf).all():
             s = int(np.argwhere(~np.isfinite(leaf))[0][0])
-            _refuse(jax.tree_util.keystr(path, simple=True, separator="/"), seed + s, "not finite", update, saved)
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            _refuse(name, seed + s, "not finite", update, saved, folder)
 
 
-def _refuse(name: str, seed: int, value: Any, update: int, saved: int) -> NoReturn:
+def _refuse(name: str, seed: int, value: Any, update: int, saved: int, folder: Path) -> NoReturn:
     raise NonFiniteError(
-        f"{name} of seed {seed} is {value} after update {update}; the checkpoint after update {saved} is kept. Try a "
-        f"lower learning rate or gradient clipping."
+        f"{name} of seed {seed} is {value} after update {update}; the checkpoint after update {saved} is kept. Large "
+        f"rewards or inputs (--normalise-rewards, --normalise-inputs) or a high learning rate may be the cause; a new "
+        f"run can start from this one with other values: --init-from {folder} --learning-rate RATE."
     )
 
 

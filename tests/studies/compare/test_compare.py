@@ -208,6 +208,14 @@ MISTAKES: dict[str, tuple[Callable[[Path, Path, Path], tuple[Any, dict[str, Any]
         lambda a, b, t: ([a, (b / "evaluation.json").unlink() or b], {}),
         "b has no final evaluation: shoal train --resume ",
     ),
+    "training since": (
+        lambda a, b, t: ([a, (b / "policy" / "5").mkdir(parents=True) or b], {}),
+        "b has trained on to step 240 since its final evaluation: shoal train --resume ",
+    ),
+    "a checkpoint since": (
+        lambda a, b, t: ([a, (b / "checkpoints" / "5").mkdir(parents=True) or b], {}),
+        "b has trained on to step 240 since its final evaluation: shoal train --resume ",
+    ),
     "an unknown score": (
         lambda a, b, t: ([a, run(t / "c", [1.0, None], "qmix")], {}),
         "return of seed 1 in ",
@@ -234,6 +242,7 @@ def test_mistakes_are_one_sentence(name: str, two: tuple[Path, Path], tmp_path: 
         (("algorithm",), "\x1b[2Jevil"),
         (("settings", "seeds"), 10**9),
         (("settings", "seed"), "0"),
+        (("settings", "num_envs"), "4"),
         (("env",), []),
         (("config",), None),
     ],

@@ -274,8 +274,8 @@ def compare(
             ``{"smax/3m": "jaxmarl/smax/3m"}``.
 
     Raises:
-        InputError: there are fewer than two runs, a run has no final evaluation or lacks the metric, a method lacks an
-            environment that another has, a file is damaged, or an argument is invalid.
+        InputError: there are fewer than two runs, a run has no final evaluation, has trained on since, or lacks the
+            metric, a method lacks an environment that another has, a file is damaged, or an argument is invalid.
         WriteError: the figure cannot be written.
     """
     if statistic not in STATISTICS:

@@ -5,6 +5,7 @@ one configuration, on one or several environments.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -71,7 +72,8 @@ def read_source(path: Path, metric: str) -> Source:
         metric: ``return`` for the score, or a metric of the environment.
 
     Raises:
-        InputError: there is none, it is damaged, the run has no final evaluation, or no such metric.
+        InputError: there is none, it is damaged, the run has no final evaluation or has trained on since, or no such
+            metric.
     """
     if path.suffix == ".json":
         return _from_record(archive.Stored(path.stem, path), metric)
@@ -85,6 +87,12 @@ def _from_folder(folder: Path, metric: str) -> Source:
         raise InputError(
             f"{folder} has no final evaluation: shoal train --resume {folder} finishes the run (--eval-episodes 256 if "
             f"it was trained without)."
+        )
+    step = _step(evaluation, folder)
+    if (newest := folders.newest_step(folder, _steps_per_update(run, str(folder)))) > step:
+        raise InputError(
+            f"{folder} has trained on to step {newest:,} since its final evaluation: shoal train --resume {folder} "
+            f"finishes it."
         )
     if evaluation.get("greedy") is False and isinstance(other := evaluation.get("other"), dict):
         evaluation |= {"metrics": {}} | other  # all runs are compared in one mode, and all have greedy scores
@@ -100,7 +108,7 @@ def _from_folder(folder: Path, metric: str) -> Source:
             steps, values = series(folder, column)
             if values.shape[1] == len(seeds):
                 curves[kind] = known_points(steps, values)
-    return _source(folder, folder.resolve().name, run, {}, seeds, _step(evaluation, folder), True, scores, curves)
+    return _source(folder, folder.resolve().name, run, {}, seeds, step, True, scores, curves)
 
 
 def read_archive(path: Path, metric: str) -> list[Source]:
@@ -206,6 +214,13 @@ def _seeds(run: Mapping[str, Any], where: str) -> tuple[int, ...]:
             f"{where} does not describe a run: its seeds are {shortened(count)} from {shortened(first)} on."
         )
     return tuple(range(first, first + count))
+
+
+def _steps_per_update(run: Mapping[str, Any], where: str) -> int:
+    sizes = [run["settings"].get(name) for name in ("num_envs", "rollout_length")]
+    if any(type(size) is not int for size in sizes):
+        raise InputError(f"{where} does not describe a run: its num_envs × rollout_length is {shortened(sizes)}.")
+    return math.prod(sizes)
 
 
 def _step(evaluation: Mapping[str, Any], folder: Path) -> int:
