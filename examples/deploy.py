@@ -1,6 +1,7 @@
 """Act with trained policies, each agent from its own observation: python examples/deploy.py runs/x
 
-The environment can be replaced by anything that gives each agent its observation.
+The environment can be replaced by anything that gives each agent its observation and, where some actions are illegal at
+times, the mask of its legal ones. Without a mask all actions count as legal.
 """
 
 import sys
@@ -11,21 +12,25 @@ import jax.numpy as jnp
 import shoal
 
 
-def main(folder: str) -> None:
+def main(folder: str, episodes: int = 3) -> None:
     team = shoal.load(folder)
-    agents = [team.agent(name) for name in team.agents]
+    agents = [team.agent(name, sample_seed=i) for i, name in enumerate(team.agents)]
 
-    run = shoal.open_run(folder)
-    env = run.env
+    env = shoal.open_run(folder).env
     assert isinstance(env, shoal.Environment), "this example steps environments on the device only"
     reset, step = jax.jit(env.reset), jax.jit(env.step)
-    state, now = reset(jax.random.key(0))
-    total = 0.0
-    while not now.last:
-        actions = jnp.array([agent.act(now.obs[i]) for i, agent in enumerate(agents)])
-        state, now = step(jax.random.key(1), state, actions)
-        total += float(now.reward.sum())
-    print(f"{len(agents)} agents acted separately; their rewards sum to {total:.2f}")
+    for key in jax.random.split(jax.random.key(0), episodes):
+        for agent in agents:
+            agent.reset()  # at the start of every episode
+        key_reset, key = jax.random.split(key)
+        state, now = reset(key_reset)
+        returns = jnp.zeros(len(agents))
+        while not now.last:
+            actions = jnp.array([agent.act(now.obs[i], now.legal[i]) for i, agent in enumerate(agents)])
+            key_step, key = jax.random.split(key)
+            state, now = step(key_step, state, actions)
+            returns += now.reward
+        print(f"{len(agents)} agents acted separately; the score of their episode is {env.spec.scores(returns):.2f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """Deployed policies act as the algorithm does, from local observations alone."""
 
+import importlib
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +12,7 @@ import pytest
 
 import toys
 from shoal.algorithms import mappo
-from shoal.deploy import Policies
+from shoal.deploy import AgentPolicy, Policies
 from shoal.errors import InputError
 from shoal.options.flags import override
 from shoal.types import Algorithm, Box, Environment, Learner, PyTree, Scale, Step
@@ -124,13 +127,13 @@ def test_each_agent_alone_does_what_it_does_in_the_team(case: Case) -> None:
 
 
 def test_nobody_sees_what_others_see(case: Case) -> None:
-    """Whatever the others observe, also NaN, an agent does the same, to the bit, step after step."""
+    """Whatever the others observe, however large, an agent does the same, to the bit, step after step."""
     spec = case.env.spec
     for own in range(spec.num_agents):
         before, after = case.policies(), case.policies()
         for t in range(3):
             observations, masks = told(case, t)
-            noise = (1e6, np.nan, -3.0)[t]
+            noise = (1e6, 1e38, -3.0)[t]
             others = [row if i == own else np.full_like(row, noise) for i, row in enumerate(observations)]
             one, two = before.act(observations, masks), after.act(others, masks)
             np.testing.assert_array_equal(one[own], two[own])
@@ -207,10 +210,10 @@ def test_invalid_input_is_refused(case: Case) -> None:
     ):
         with pytest.raises(InputError, match=r"agent_[01] has no legal action"):
             policies.act(rows, legal)
-    for name in ("agent_9", 9, -1):
+    for name in ("agent_9", 9, -1, True):
         with pytest.raises(InputError, match="the agents are agent_0, agent_1"):
             policies.agent(name)
-    assert policies.agent(1).name == policies.agent("agent_1").name == "agent_1"
+    assert {policies.agent(index).name for index in (1, np.int64(1), "1", "agent_1")} == {"agent_1"}
 
 
 def test_what_is_no_observation_is_refused_in_one_sentence(case: Case) -> None:
@@ -222,6 +225,50 @@ def test_what_is_no_observation_is_refused_in_one_sentence(case: Case) -> None:
         team.act(good, legal=3)
     with pytest.raises(InputError, match=f"{n} rows of alive are needed, one per agent, not True"):
         team.act(good, alive=True)
+
+
+@pytest.mark.parametrize(("number", "said"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
+def test_numbers_that_are_not_finite_are_refused(case: Case, number: float, said: str) -> None:
+    team, rows = case.policies(), case.observations(0)
+    rows[1][-1] = number
+    with pytest.raises(InputError, match=f"^agent_1's observation holds {said}\\.$"):
+        team.act(rows)
+    with pytest.raises(InputError, match=f"^agent_1's observation holds {said}\\.$"):
+        team.agent(1).act(rows[1])
+    alive = [i != 1 for i in range(case.env.spec.num_agents)]
+    assert len(team.act(rows, alive=alive)) == len(rows), "the dead observe nothing"
+
+
+@pytest.mark.parametrize("case", ["recurrent"], indirect=True)
+def test_the_example_plays_legal_actions_and_begins_episodes_anew(
+    case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shoal.load", lambda _: case.policies())
+    monkeypatch.setattr("shoal.open_run", lambda _: SimpleNamespace(env=case.env))
+    begun, reset = [], AgentPolicy.reset
+    monkeypatch.setattr(AgentPolicy, "reset", lambda self: (begun.append(self.name), reset(self)))
+    importlib.import_module("deploy").main("run", episodes=2)
+    scores = [float(line.rpartition(" ")[2]) for line in capsys.readouterr().out.splitlines()]
+    assert len(scores) == 2 and min(scores) >= 0, "an illegal action costs 1000"
+    assert begun == [*case.env.spec.agents] * 2
+
+
+@pytest.mark.parametrize("case", ["discrete"], indirect=True)
+def test_missing_masks_where_agents_take_turns_are_told_once(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = case.observations(0)
+    case.policies().act(rows)
+    assert not capsys.readouterr().err
+    for title in ("a", "b"):
+        spec = replace(case.env.spec, turns=True)
+        team = Policies(spec, case.algorithm, case.learner.policy, title=title)
+        team.act(rows, case.masks(0))
+        team.agent(0).act(rows[0], turn=False)
+        assert not capsys.readouterr().err
+        if title == "a":
+            team.act(rows)
+        team.agent(0).act(rows[0])
+        team.act(rows)
+        assert capsys.readouterr().err.count("pass legal") == 1
 
 
 def test_a_seed_of_samples_gives_other_actions(case: Case) -> None:

@@ -296,6 +296,8 @@ def test_agents_that_are_gone_get_no_action() -> None:
         team.act(observations | {"carrier": np.zeros(3)})
     with pytest.raises(InputError, match="carrier's observation is a str, not numbers"):
         team.act(observations | {"carrier": "here"})
+    with pytest.raises(InputError, match=r"^carrier's observation holds NaN\.$"):
+        team.act(observations | {"carrier": observations["carrier"] * np.nan})
     alone = team.agent("carrier").act(observations["carrier"], info={"action_mask": np.array([0, 1, 0], np.int8)})
     assert alone == 1
     rows = team.act([observations[name] for name in team.agents])

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from shoal.environments.interface import Converter, row_of
-from shoal.environments.rows import parts_of
+from shoal.environments.rows import all_numbers, parts_of
 from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.errors import InputError, shortened
 from shoal.export.files import Format, check_path, write_policy
@@ -44,7 +44,8 @@ class AgentPolicy:
         Args:
             observation: the agent's observation [O_i], or that of a PettingZoo or Gymnasium environment, as in
                 :meth:`Policies.act`.
-            legal: mask of its legal actions [A_i]; None for all, or for the mask in ``observation`` or ``info``.
+            legal: mask of its legal actions [A_i]; None for the mask in ``observation`` or ``info``, or for all
+                actions. Without its masks a policy may choose illegal actions.
             info: the agent's info from the environment, for the mask in it.
             turn: False for another agent's move in a turn-based game: as in training, index 0 is the only legal action
                 and is not executed.
@@ -53,23 +54,25 @@ class AgentPolicy:
             An int (discrete) or Float[A_i] (box); for a PettingZoo or Gymnasium environment an action that it accepts.
 
         Raises:
-            InputError: the observation or the mask has the wrong shape.
+            InputError: the observation or the mask has the wrong shape, or the observation holds NaN or infinity.
         """
         team, i = self._team, self._index
         n, converter = team.spec.num_agents, team._converter
         if converter is not None:
             row, mask = converter.row(i, observation), converter.legal(i, observation, info, legal)
         else:
-            row = team._row(i, observation, team.spec.obs_dims, team.spec.obs_dim, "observation")
+            row = team._row(i, observation, team.spec.obs_dims, team.spec.obs_dim, OBSERVATION)
             dims, width = team.spec.action_dims, team.spec.action.width
             mask = None if legal is None else team._row(i, legal, dims, width, "legal actions").astype(bool)
+            if mask is None and turn:
+                team._tell_of_masks()
         if not turn:
             mask = np.arange(team.spec.action_dims[i]) == 0
         rows: list[np.ndarray | None] = [None] * n
         # Others may not have a choice where agents take turns.
         masks = [np.arange(dim) == 0 if team.spec.turns else None for dim in team.spec.action_dims]
         rows[i], masks[i] = row, mask
-        chosen = team._choose(rows, masks, None, None)[i]
+        chosen = team._choose(rows, masks, np.ones(n, bool), None)[i]
         if converter is not None:
             return converter.action(i, chosen)
         return int(chosen) if isinstance(team.spec.action, Discrete) else chosen[: team.spec.action_dims[i]]
@@ -88,13 +91,15 @@ def check_given(
     """Check arguments of :meth:`Policies.act` without acting, which compiles.
 
     Raises:
-        InputError: an observation, a mask or the state is missing or has the wrong shape.
+        InputError: an observation, a mask or the state is missing, has the wrong shape, or holds NaN or infinity.
     """
     converter, spec = team._converter, team.spec
     if converter is not None and converter.understands(observations):
-        converter.read(observations, infos, legal, team._present(alive), turn)
+        given = converter.read(observations, infos, legal, team._present(alive), turn)
+        team._observed(given.rows, given.alive)
     else:
-        team._rows(observations, spec.obs_dims, spec.obs_dim, "observation")
+        rows = team._rows(observations, spec.obs_dims, spec.obs_dim, OBSERVATION)
+        team._observed(rows, team._living(alive))
         if legal is not None:
             team._rows(legal, spec.action_dims, spec.action.width, "legal actions")
     team._state(state)
@@ -120,6 +125,8 @@ def _to(numbers: set[int]) -> str:
 
 
 OBSERVATION = "observation"
+_TOLD: set[str] = set()
+"""Titles of the teams of which this process has warned that masks are missing."""
 Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray | jax.Array
 
 
@@ -217,8 +224,8 @@ class Policies:
                 environment's own observations. Images are uint8 [height, width, channels] from 0 to 255 (or of another
                 integer type); an observation of several arrays is a sequence, or a dict by their names
                 (``spec.parts``).
-            legal: masks of legal actions in the same form ([N, A] or [A_i] each); None for all actions, or for the
-                masks in observations and infos.
+            legal: masks of legal actions in the same form ([N, A] or [A_i] each); None for the masks in observations
+                and infos, or for all actions. Without its masks a policy may choose illegal actions.
             alive: N booleans, a dict of booleans, or, with the environment's own observations, names (``env.agents``);
                 None for all agents that are given. Read only by algorithms that act on the whole team.
             state: the environment's global state [S], for algorithms that act on it.
@@ -231,8 +238,9 @@ class Policies:
             padding. For the environment's own observations: a dict by agent, a tuple, or one agent's action.
 
         Raises:
-            InputError: an observation or the state is missing or has the wrong shape, an image has no integer type, an
-                agent is unknown, a living agent has no legal action, or ``turn`` is missing.
+            InputError: an observation or the state is missing, has the wrong shape, or holds NaN or infinity (those of
+                living agents), an image has no integer type, an agent is unknown, a living agent has no legal action,
+                or ``turn`` is missing.
         """
         converter = self._converter
         if converter is not None and converter.understands(observations):
@@ -243,11 +251,11 @@ class Policies:
                 return each if converter.kind == "list" else each[0]
             return {name: converter.action(i, rows[i]) for i, name in given.names.items()}
         obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, OBSERVATION)
-        ones = (1,) * self.spec.num_agents
-        living = None if alive is None else self._rows(alive, ones, 1, "alive")[:, 0].astype(bool)
-        masks = legal
+        living, masks = self._living(alive), legal
         if legal is not None:
             masks = self._rows(legal, self.spec.action_dims, self.spec.action.width, "legal actions").astype(bool)
+        else:
+            self._tell_of_masks()
         rows = self._choose(obs, masks, living, state)
         if not isinstance(observations, Mapping):
             return rows
@@ -255,17 +263,47 @@ class Policies:
             return {name: int(rows[i]) for i, name in enumerate(self.agents)}
         return {name: rows[i, : self.spec.action_dims[i]] for i, name in enumerate(self.agents)}
 
-    def _choose(self, rows: Any, legal: Any, alive: np.ndarray | None, state: Any) -> np.ndarray:
+    def _tell_of_masks(self) -> None:
+        """Warn once of missing masks where agents take turns; of other environments it is not stored whether they have
+        masks."""
+        if self.spec.turns and self._title not in _TOLD:
+            _TOLD.add(self._title)
+            notices.warn(
+                f"Agents take turns in {self.spec.name}, so not every action is always legal, but act was given no "
+                "masks: pass legal, or the policies may choose illegal actions."
+            )
+
+    def _observed(self, rows: Any, living: np.ndarray) -> np.ndarray:
+        """The observations [N, O] from one row per agent, None for zeros.
+
+        Raises:
+            InputError: one of a living agent holds NaN or infinity.
+        """
+        packed = self.spec.packed
+        obs = np.zeros((len(rows), self.spec.obs_dim), np.uint8 if packed else np.float32)
+        for i, row in enumerate(rows):
+            if row is not None:
+                obs[i, : len(row)] = row
+        numbers = all_numbers(self.spec, obs)
+        finite = np.isfinite(numbers)
+        if not finite.all() and (wrong := living & ~finite.all(-1)).any():
+            i = int(wrong.argmax())
+            held = "NaN" if np.isnan(numbers[i]).any() else "infinity"
+            raise InputError(f"{self.agents[i]}'s {OBSERVATION} holds {held}.")
+        return obs
+
+    def _living(self, alive: Any) -> np.ndarray:
+        """Whether each agent lives, from N booleans, a dict of booleans, or None for all."""
+        n = self.spec.num_agents
+        return np.ones(n, bool) if alive is None else self._rows(alive, (1,) * n, 1, "alive")[:, 0].astype(bool)
+
+    def _choose(self, rows: Any, legal: Any, living: np.ndarray, state: Any) -> np.ndarray:
         """Actions [N] or [N, A] from one row per agent and masks over its own actions (None: all legal)."""
         n = self.spec.num_agents
-        living = np.ones(n, bool) if alive is None else alive
-        kind = np.uint8 if self.spec.packed else np.float32
-        obs, own = np.zeros((n, self.spec.obs_dim), kind), np.zeros((n, self.spec.action.width), bool)
+        obs, own = self._observed(rows, living), np.zeros((n, self.spec.action.width), bool)
         for i, dim in enumerate(self.spec.action_dims):
             mask = None if legal is None else legal[i]
             own[i, :dim] = True if mask is None else mask[:dim]
-            if rows[i] is not None:
-                obs[i, : len(rows[i])] = rows[i]
         able = own.any(-1) | ~living
         if not able.all():
             raise InputError(f"{self.agents[able.argmin()]} has no legal action.")
@@ -305,7 +343,7 @@ class Policies:
             raise InputError(f"{len(self.agents)} booleans say who is alive, one per agent, not {len(alive)}.")
         return [name for name, lives in zip(self.agents, alive, strict=False) if lives]
 
-    def agent(self, name: str | int, *, sample_seed: int = 0) -> AgentPolicy:
+    def agent(self, name: str | int | np.integer, *, sample_seed: int = 0) -> AgentPolicy:
         """The policy of one agent, with its own recurrent state.
 
         Args:
@@ -328,20 +366,23 @@ class Policies:
         )
         return AgentPolicy(team, index)
 
-    def _index(self, name: str | int) -> int:
+    def _index(self, name: str | int | np.integer) -> int:
         """The index of an agent that acts alone."""
         if self._algorithm.acts_on != "own":
             raise InputError("No agent of this team acts alone: each reads all observations; act with the whole team.")
-        index = self.agents.index(name) if name in self.agents else name
-        if not isinstance(index, int) or not 0 <= index < self.spec.num_agents:
-            raise InputError(f"There is no agent {name!r}; the agents are {', '.join(self.agents)}.")
-        return index
+        known = {str(i): i for i in range(self.spec.num_agents)}
+        if isinstance(name, str):  # also an index from the command line
+            known |= {agent: i for i, agent in enumerate(self.agents)}
+        if str(name) not in known:
+            raise InputError(f"There is no agent {shortened(name)}; the agents are {', '.join(self.agents)}.")
+        return known[str(name)]
 
-    def export(self, path: str | Path, *, format: Format = "onnx", agent: str | int | None = None) -> Path:
+    def export(self, path: str | Path, *, format: Format = "onnx", agent: str | int | np.integer | None = None) -> Path:
         """Write the policies to a file that other programs run, with a description beside it (docs/export.md).
 
         Args:
-            path: of the model, with the suffix ``.onnx`` or ``.stablehlo``; the description is ``.json`` beside it.
+            path: of the model, with the suffix ``.onnx`` or ``.stablehlo``, in a folder that is created if needed; the
+                description is ``.json`` beside it.
             format: ``onnx``, or ``stablehlo``, which JAX reads.
             agent: the policy of this agent alone; None for the whole team in one model.
 
@@ -351,7 +392,7 @@ class Policies:
         Raises:
             InputError: the suffix is another, the agent is unknown or does not act alone, an operation of the policy
                 cannot be written in this format, or ``onnx`` is not installed.
-            WriteError: the disk is full, or the folder does not exist.
+            WriteError: the disk is full, or the folder cannot be created.
         """
         check_path(Path(path), format)
         index = None if agent is None else self._index(agent)
@@ -374,6 +415,8 @@ class Policies:
         state = np.asarray(given).reshape(-1)
         if state.size != width:
             raise InputError(f"The global state has width {width}, not {state.size}.")
+        if self._algorithm.acts_on == "state" and not np.isfinite(state.astype(np.float32)).all():
+            raise InputError("The global state holds NaN or infinity.")
         return state
 
     def _rows(self, given: Any, widths: Sequence[int], width: int, what: str) -> np.ndarray:

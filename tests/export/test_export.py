@@ -186,7 +186,7 @@ def test_every_kind_of_network_and_wrapper_is_exported(name: str, tmp_path: Path
 def test_one_agents_model_has_no_padding_and_acts_as_in_the_team(tmp_path: Path) -> None:
     spec = toys.spec_of("toys/unequal", (4, 3), Discrete(3), 1, action_dims=(3, 2))
     team = policies("mappo", spec, recurrent=4, **SMALL)
-    models = [Model(team.export(tmp_path / f"{i}.onnx", agent=name)) for i, name in enumerate(spec.agents)]
+    models = [Model(team.export(tmp_path / "new" / f"{i}.onnx", agent=name)) for i, name in enumerate(spec.agents)]
     assert [model.about["agents"][0]["name"] for model in models] == list(spec.agents)
     assert [port["shape"][1:] for port in models[1].about["inputs"]] == [[3], [2], [], [4]]
     draws = observations(spec, 1)

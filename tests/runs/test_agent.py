@@ -1,13 +1,14 @@
 """An agent that is trained in parts is the run that is trained at once."""
 
 import errno
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -109,6 +110,26 @@ def test_it_evaluates_and_acts_as_the_run(whole: library.Run, trained: Agent) ->
     compiled = trained._policies
     trained.act(observations, greedy=False)
     assert trained._policies is compiled and not compiled.greedy
+
+
+def test_numbers_of_episodes_and_modes_are_checked(
+    whole: library.Run, trained: Agent, unchecked_annotations: None
+) -> None:
+    both: list[Any] = [whole, trained]
+    for one in both:
+        assert (one.evaluate(4.0, greedy=True).returns == one.evaluate(np.int64(4), greedy=np.True_).returns).all()
+        calls: list[Callable[..., Any]] = [one.evaluate, lambda number, one=one: one.replay(episodes=number)]
+        for call, given in itertools.product(calls, (4.5, "4", True, np.nan)):
+            with pytest.raises(InputError, match=r"^episodes must be a whole number, not .*\.$"):
+                call(given)
+        with pytest.raises(InputError, match=r"^episodes must be at least 1, not 0\.$"):
+            one.evaluate(0)
+        calls = [one.evaluate, one.replay, partial(library.load, one.folder)]
+        for call in calls:
+            with pytest.raises(InputError, match=r"^greedy must be True or False or None, not 'yes'\.$"):
+                call(greedy="yes")
+    with pytest.raises(InputError, match=r"^seed must be a whole number, not 1\.5\.$"):
+        both[0].evaluate(4, seed=1.5)
 
 
 def test_pictures_for_notebooks(trained: Agent) -> None:

@@ -363,3 +363,26 @@ def test_devices_start_before_an_environment_does(
     with pytest.raises(InputError, match="no environment"):
         shoal.train("mappo", "mpe/simple_spread", devices=devices, folder=tmp_path / "run", progress=False)
     assert happened == order
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: shoal.load(None), "A run's folder is named by text or a path, not None."),  # pyright: ignore
+        (lambda: shoal.open_run(3), "A run's folder is named by text or a path, not 3."),  # pyright: ignore
+        (lambda: shoal.train(3, "matrix/climbing"), "An algorithm is given by its name, not 3."),  # pyright: ignore
+        (
+            lambda: shoal.train("mappo", 3),  # pyright: ignore
+            "An environment is given by its name, a factory or an Environment, not 3.",
+        ),
+        (
+            lambda: shoal.report("zoo/3m", episodes=1.5),  # pyright: ignore
+            "episodes must be a whole number, not 1.5; use replays=False for a page without replays.",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("unchecked_annotations")
+def test_an_argument_of_another_type_is_one_sentence(call: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert str(caught.value) == sentence

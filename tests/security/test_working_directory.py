@@ -1,10 +1,11 @@
 """No command executes a file of the working directory that nobody named (docs/security.md)."""
 
+import importlib
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,10 +17,11 @@ import toys
 from shoal import algorithms
 from shoal.checking import process as checking
 from shoal.cli import commands
+from shoal.errors import InputError
 from shoal.plots import figures
 from shoal.rollouts import ray
 from shoal.rollouts import worker as workers
-from shoal.security import isolation
+from shoal.security import isolation, user_modules
 from shoal.storage import manifest
 from shoal.training.settings import Settings
 from shoal.trust.run_file import Described
@@ -129,6 +131,39 @@ def test_processes_of_ray_do_not_search_the_working_directory_first(
         path = ray._job(names)._py_driver_sys_path
         path.extend([scripts, here])
         assert list(path) == expected
+
+
+@pytest.fixture
+def beside_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a module ``own_named`` that imports its neighbour, and one with the name of a library."""
+    texts = {
+        "own/own_named.py": "from own_neighbour import make",
+        "own/own_neighbour.py": "def make(): ...",
+        "own/own_library.py": "def make(): raise AssertionError",
+        "libraries/own_library.py": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "libraries")])
+    yield tmp_path / "own"
+    for name in ("own_named", "own_neighbour", "own_library"):
+        sys.modules.pop(name, None)
+
+
+def test_a_module_that_is_named_brings_no_file_in_the_place_of_a_library(beside_a_library: Path) -> None:
+    with user_modules.found_in(str(beside_a_library)):
+        assert user_modules.import_user_object("own_named:make", "environment").__module__ == "own_neighbour"
+        found = importlib.import_module("own_library").__file__
+    assert found == str(beside_a_library.parent / "libraries" / "own_library.py")
+
+
+def test_a_module_that_is_named_as_a_library_is_not_exchanged_for_it(beside_a_library: Path) -> None:
+    """Worker processes would import the library, too."""
+    with user_modules.found_in(str(beside_a_library)), pytest.raises(InputError) as refused:
+        user_modules.import_user_object("own_library:make", "environment")
+    said = r"own/own_library\.py and .*libraries/own_library\.py are both the module 'own_library': rename or .*\."
+    assert re.search(said, str(refused.value)) and "own_library" not in sys.modules
 
 
 def test_matplotlib_is_imported_in_one_place() -> None:

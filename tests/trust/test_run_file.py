@@ -60,8 +60,9 @@ def refused(folder: Path) -> str:
     """The sentence with which a folder is refused."""
     with pytest.raises(InputError) as caught:
         described_run(folder)
-    assert "\n" not in str(caught.value) and str(caught.value).isprintable() and "run.json" in str(caught.value)
-    return str(caught.value)
+    said = str(caught.value)
+    assert "\n" not in said and said.isprintable() and ("run.json" in said or "is a file" in said)
+    return said
 
 
 @pytest.mark.parametrize("algorithm", [*algorithms.NAMES, "mappo+iql"])
@@ -340,7 +341,8 @@ def test_a_run_json_that_is_no_file(kind: str, tmp_path: Path, monkeypatch: pyte
 
 def test_the_folder_itself(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for folder in (tmp_path / "nowhere", tmp_path / "file", tmp_path / ("x" * 1000)):
+    assert "is a file, not the folder of a run" in refused(tmp_path / "file")
+    for folder in (tmp_path / "nowhere", tmp_path / ("x" * 1000)):
         assert "run.json" in refused(folder)
 
 

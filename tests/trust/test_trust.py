@@ -218,7 +218,7 @@ def test_the_working_directory_is_on_the_path_for_own_modules_only(helpers: Path
     shoal("evaluate", written(helpers / "run", "mpe/simple_spread", {}))
     assert str(helpers) not in sys.path
     shoal("train", "mappo", "helpers:coordination", "--help")
-    assert sys.path[0] == str(helpers)
+    assert sys.path[-1] == str(helpers)
 
 
 def test_built_in_names_need_no_trust(here: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shoal.errors import InputError, unknown
+from shoal.errors import InputError, shortened, unknown
 from shoal.security import user_modules
 from shoal.spec import EnvSpec
 
@@ -96,7 +96,12 @@ def canonical(name: str) -> str:
     A name that is not in :data:`NAMES` is that of a module of the user's own if Python finds one, which is not imported
     here; otherwise it stays as it is. Run folders hold canonical names, so what a name there means does not depend on
     the modules that are found when the folder is opened.
+
+    Raises:
+        InputError: it is no text.
     """
+    if not isinstance(name, str):
+        raise InputError(f"An algorithm is given by its name, not {shortened(name)}.")
     return "+".join(map(_canonical, name.split("+")))
 
 

@@ -196,10 +196,14 @@ class Evaluate:
     def __call__(self) -> int:
         """Print the score."""
         run = shoal.open_run(self.run, trust=self.trust)
+        step, steps = run.policies_step, run.settings.num_updates * run.settings.steps_per_update
         result = run.evaluate(self.episodes, greedy=_greedy(self.sampled), seed=self.draw, best=self.best)
         print(f"{result.mode} actions {result}" if result.other else result)
         if run.settings.seeds > 1:
             print("  ".join(f"seed {run.settings.seed + i}: {x:.2f}" for i, x in enumerate(result.per_seed)))
+        if step is not None and step < steps and not run.ended:
+            whose = "the best policies up to" if self.best else "the policies of"
+            print(f"{whose} step {step:,} of {steps:,}: the run has not finished")
         return 0
 
 
@@ -241,7 +245,7 @@ class Export:
     format: Literal["onnx", "stablehlo"] = "onnx"
     """onnx, or stablehlo as jax.export reads it (docs/export.md)."""
     agent: str | None = None
-    """Write the policy of this agent alone; None for the whole team in one model."""
+    """Write the policy of this agent alone, by name or index; None for the whole team in one model."""
     best: bool = False
     """Export the best policy (--eval-every) instead of the last one."""
     seed: Seed | None = None

@@ -16,7 +16,7 @@ from shoal.environments.options import (
 )
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.validation import validate
-from shoal.errors import InputError
+from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
 from shoal.security import isolation, user_modules
 from shoal.types import Environment, EnvSpec
@@ -65,7 +65,13 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
 
 
 def called(name: Any) -> str:
-    """The name of an environment, from any argument of :func:`make`."""
+    """The name of an environment, from any argument of :func:`make`.
+
+    Raises:
+        InputError: it is neither a name, nor an environment, nor a factory of one.
+    """
+    if not isinstance(name, str) and not callable(name) and not isinstance(name, Environment | HostEnvironment):
+        raise InputError(f"An environment is given by its name, a factory or an Environment, not {shortened(name)}.")
     if isinstance(name, Environment | HostEnvironment):
         return name.spec.name
     return name if isinstance(name, str) else f"{name.__module__}:{getattr(name, '__qualname__', type(name).__name__)}"

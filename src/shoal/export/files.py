@@ -12,7 +12,7 @@ from shoal.export.function import PolicyFunction
 from shoal.export.onnx import OPSET, to_onnx
 from shoal.export.program import BATCH, shapes_unchecked, symbolic, traced
 from shoal.spec import Discrete, EnvSpec
-from shoal.system.files import dumps, write_bytes, write_text
+from shoal.system.files import dumps, make_folder, write_bytes, write_text
 
 Format = Literal["onnx", "stablehlo"]
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -37,7 +37,7 @@ def write_policy(path: Path, function: PolicyFunction, form: Format, title: str,
     """Write a policy and its description; the model first, so that a description is never without one.
 
     Args:
-        path: of the model; the description has the same name followed by ``.json``.
+        path: of the model, whose folder is created if needed; the description has the same name followed by ``.json``.
         function: the policy.
         form: ``onnx``, or ``stablehlo`` as :func:`jax.export.deserialize` reads it.
         title: where the policy comes from.
@@ -49,7 +49,7 @@ def write_policy(path: Path, function: PolicyFunction, form: Format, title: str,
     Raises:
         InputError: an operation cannot be written in this format, the policy draws random numbers, or ``onnx`` is not
             installed.
-        WriteError: the disk is full.
+        WriteError: the disk is full, or the folder cannot be created.
     """
     check_path(path, form)
     program = traced(function.apply, function.inputs).needed(function.outputs)
@@ -60,6 +60,7 @@ def write_policy(path: Path, function: PolicyFunction, form: Format, title: str,
         )
     model = to_onnx(program, "policy", {"title": title}) if form == "onnx" else _stablehlo(function)
     description = described(function, form) | {"mode": mode, "file": path.name, "title": title}
+    make_folder(path.parent)
     write_bytes(path, model)
     write_text(path.with_name(f"{path.name}.json"), dumps(description, "policy", indent=1) + "\n")
     return path

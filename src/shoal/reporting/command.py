@@ -30,6 +30,7 @@ from shoal.studies.study_file import read_study, shipped, study_path
 from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import check_imports
 from shoal.system.files import write_bytes, written_to
+from shoal.training.evaluation import check_episodes
 
 REPORT_FILE = "report.html"
 MAX_PLAYED_RUNS = 4
@@ -74,8 +75,10 @@ def report(
         InputError: ``what`` is neither a run nor a study, a file is damaged, or an argument is invalid.
         WriteError: the file cannot be written.
     """
-    if episodes < 1:
-        raise InputError(f"episodes must be at least 1, not {episodes}; use replays=False for a page without replays.")
+    try:
+        episodes = check_episodes(episodes)
+    except InputError as error:
+        raise InputError(f"{str(error).rstrip('.')}; use replays=False for a page without replays.") from None
     if out is not None and (Path(out).suffix not in (".html", ".htm") or Path(out).is_dir()):
         raise InputError(f"The name of a report must end in .html, not {str(out)!r}.")
     if isinstance(what, Run) or _is_run(located(what)):

@@ -34,7 +34,7 @@ from shoal.storage.zoo import check_trainable
 from shoal.system.files import remove, writing
 from shoal.training import ending
 from shoal.training.callbacks import Given, Hooks, accepted, with_callbacks
-from shoal.training.evaluation import Evaluation, Evaluator
+from shoal.training.evaluation import Evaluation, Evaluator, check_episodes, check_mode
 from shoal.training.settings import Settings
 from shoal.training.sharding import one_device_per_core
 from shoal.training.trainer import Continued
@@ -184,7 +184,7 @@ class Agent:
         self._parts.train(steps, callbacks)
         return self
 
-    def evaluate(self, episodes: int | None = None, *, greedy: bool | None = None, seed: int = 0) -> Evaluation:
+    def evaluate(self, episodes: float | int | None = None, *, greedy: bool | None = None, seed: int = 0) -> Evaluation:
         """Play whole episodes with each seed's policy, also before any training.
 
         Args:
@@ -194,9 +194,12 @@ class Agent:
             seed: seed of the episodes.
 
         Raises:
-            InputError: ``episodes`` is below 1, or they do not fit in memory.
+            InputError: ``episodes`` is no whole number or below 1, ``greedy`` is no boolean, or the episodes do not fit
+                in memory.
             GameError: a host environment raised.
         """
+        greedy = check_mode(greedy)
+        episodes = None if episodes is None else check_episodes(episodes)
         self._parts.begin()
         if episodes is None:
             episodes = replace(self.run.settings, eval_episodes=None).evaluation_episodes(self.run.env)
@@ -217,13 +220,13 @@ class Agent:
 
         Args:
             observations: as in :meth:`shoal.deploy.Policies.act`.
-            legal: masks of legal actions.
+            legal: masks of legal actions; None for those in the observations and infos, or for all actions.
             greedy: act by the mode of the policy rather than by sampling; None for the mode that the newest
                 :meth:`evaluate` found better, and greedily before any.
             given: further arguments of :meth:`shoal.deploy.Policies.act`: ``alive``, ``state``, ``infos``, ``turn``.
 
         Raises:
-            InputError: an observation is missing or has the wrong shape.
+            InputError: an observation is missing, has the wrong shape, or holds NaN or infinity.
         """
         if self._policies is None:  # refused before anything compiles
             check_given(self._made(()), observations, legal, **given)
@@ -254,7 +257,12 @@ class Agent:
         return Policies(run.spec, run._acting(), policy, wrapping=run.settings.wrapping, title=title)
 
     def replay(
-        self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool | None = None, seed: int | None = None
+        self,
+        path: str | Path | None = None,
+        *,
+        episodes: float | int = 2,
+        greedy: bool | None = None,
+        seed: int | None = None,
     ) -> Picture:
         """Write an animated picture of episodes, by default to ``replay.gif`` in the folder; notebooks show it."""
         self._parts.begin()

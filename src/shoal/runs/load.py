@@ -18,7 +18,7 @@ from shoal.storage.manifest import identity
 from shoal.storage.zoo import located, shown
 from shoal.system.forks import check_not_forked
 from shoal.training import hosts
-from shoal.training.evaluation import learner_of
+from shoal.training.evaluation import check_mode, learner_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import described_run
 from shoal.types import Algorithm, Learner
@@ -45,12 +45,12 @@ def load(
         sample_seed: seed of the samples. Policies that are loaded twice with the same one draw the same actions.
 
     Raises:
-        InputError: the folder holds no run, the run does not have the seed, or its algorithm is not imported for an
-            untrusted folder.
+        InputError: the folder holds no run, the run does not have the seed, ``greedy`` is no boolean, or its algorithm
+            is not imported for an untrusted folder.
         CheckpointError: no saved policy is intact.
     """
     check_not_forked()
-    folder = located(folder)
+    greedy, folder = check_mode(greedy), located(folder)
     run = described_run(folder, trust)
     opponents = opponents_of(folder, run.settings, run.spec, trust)
     opponents = None if opponents is None else opponents.first()  # a team plays in one environment

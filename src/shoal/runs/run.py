@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from shoal import algorithms
 from shoal.bounds import check_bounds
 from shoal.deploy import Policies
 from shoal.environments import registry
 from shoal.export.files import Format, check_path
+from shoal.options.convert import convert_value
 from shoal.options.flags import flags_of
 from shoal.plots import curves, figures, texts
 from shoal.rollouts.host import Workers
@@ -29,6 +31,7 @@ from shoal.runs.build import (
 )
 from shoal.runs.load import load, seed_index
 from shoal.security import user_modules
+from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.folders import acts_greedily
 from shoal.storage.manifest import identity
 from shoal.storage.zoo import output_of
@@ -116,26 +119,47 @@ class Run:
         return self._spec or self.env.spec
 
     def evaluate(
-        self, episodes: int = 256, *, greedy: bool | None = None, seed: int = 0, best: bool = False
+        self, episodes: float | int = 256, *, greedy: bool | None = None, seed: int = 0, best: bool = False
     ) -> Evaluation:
         """Play whole episodes with each seed's last policy, or its best (``eval_every``); ``seed`` is the episodes'.
 
         With ``greedy`` None, stochastic policies play them in both modes (:attr:`Evaluation.other`), and the result is
         in the mode of the run's final evaluation, or without one in the better mode.
+
+        Raises:
+            InputError: ``episodes`` or ``seed`` is no whole number, ``episodes`` is below 1, ``greedy`` is no boolean,
+                the environment cannot be built, or the episodes do not fit in memory.
+            CheckpointError: there is no intact policy.
+            GameError: a host environment raised.
         """
+        episodes, greedy = evaluation.check_episodes(episodes), evaluation.check_mode(greedy)
         found = self._evaluated(episodes, greedy, seed, best)
         recorded = acts_greedily(self.folder, self.settings.steps_per_update, best) if greedy is None else None
         return found if recorded is None else found.in_mode(recorded)
 
     def _evaluated(self, episodes: int, greedy: bool | None = None, seed: int = 0, best: bool = False) -> Evaluation:
         """:meth:`evaluate` in the better mode, whatever is recorded."""
-        env, key = self.env, jax.random.key(seed)  # first: refuses to import the environment of an untrusted folder
+        env = self.env  # first: refuses to import the environment of an untrusted folder
+        key = jax.random.key(convert_value("seed", seed, int))
         return evaluation.evaluate(env, self._acting(), self._learner(best), key, episodes, greedy, self._workers())
 
     def replay(
-        self, path: str | Path | None = None, *, episodes: int = 2, greedy: bool | None = None, seed: int | None = None
+        self,
+        path: str | Path | None = None,
+        *,
+        episodes: float | int = 2,
+        greedy: bool | None = None,
+        seed: int | None = None,
     ) -> Path:
-        """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's seeds (None: the best)."""
+        """Write an animated picture of ``episodes`` episodes; ``seed`` is one of the run's seeds (None: the best).
+
+        Raises:
+            InputError: ``episodes`` is no whole number or below 1, ``greedy`` is no boolean, the run does not have the
+                seed, the file has another suffix, or the environment cannot be built.
+            CheckpointError: there is no intact policy.
+            GameError: a host environment raised.
+        """
+        episodes, greedy = evaluation.check_episodes(episodes), evaluation.check_mode(greedy)
         encode.check_format(Path(path or "replay.gif"))  # before anything is played
         greedy = self.acts_greedily if greedy is None else greedy
         path = written_to(path, output_of(self.folder, "replay.gif"), encode.check_format)
@@ -177,7 +201,7 @@ class Run:
         format: Format = "onnx",
         best: bool = False,
         seed: int | None = None,
-        agent: str | int | None = None,
+        agent: str | int | np.integer | None = None,
     ) -> Path:
         """Write the trained policies to a file that other programs run (docs/export.md).
 
@@ -210,6 +234,12 @@ class Run:
     def last_step(self) -> int:
         """Environment steps per seed so far."""
         return self.at.update * self.settings.steps_per_update
+
+    @property
+    def policies_step(self) -> int | None:
+        """Environment steps per seed after which the last policies were saved; None if there are none."""
+        update = Checkpoints(self.folder / "policy").latest()
+        return None if update is None else update * self.settings.steps_per_update
 
     @property
     def ended(self) -> str:

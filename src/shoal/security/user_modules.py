@@ -1,7 +1,8 @@
 """Search path for modules of the user's own, for example environments, and which modules are installed. No JAX.
 
 The working directory may hold files with the names of libraries, so it is added to ``sys.path`` only when a module of
-the user's own is imported.
+the user's own is imported, and at its end: worker processes, which have the same path, find the module there, and no
+file beside it is imported in the place of a library.
 """
 
 import ast
@@ -59,8 +60,8 @@ def searching_working_directory() -> Iterator[None]:
 
 
 def reachable() -> None:
-    """Prepend the folders to ``sys.path``; called before a module of the user's own is imported."""
-    sys.path[:0] = [folder for folder in _folders or () if folder not in sys.path]
+    """Append the folders to ``sys.path``; called before a module of the user's own is imported."""
+    sys.path += [folder for folder in _folders or () if folder not in sys.path]
 
 
 def instead(folder: str | None) -> None:
@@ -229,11 +230,14 @@ def import_user_object(name: str, kind: str) -> Any:
         kind: ``environment``, ``algorithm`` or ``network``, for messages.
 
     Raises:
-        InputError: there is no such module or attribute, or the module belongs to the standard library.
+        InputError: there is no such module or attribute, the module belongs to the standard library, or one of the
+            working directory has the name of another.
     """
     reachable()
-    refuse_standard(name.partition(":")[0], name, kind)
-    factory, module = imported(name, name, kind), name.partition(":")[0]
+    module = name.partition(":")[0]
+    refuse_standard(module, name, kind)
+    _refuse_hidden(module)
+    factory = imported(name, name, kind)
     _sources[module] = getattr(sys.modules[module], "__spec__", None), source(module, imported=True)
     return factory
 
@@ -246,6 +250,19 @@ def refuse_standard(module: str, name: str, kind: str) -> None:
     """
     if standard(top(module)):
         raise InputError(f"{name!r} leads to the module {module!r} of Python's standard library, which has no {kind}s.")
+
+
+def _refuse_hidden(module: str) -> None:
+    """Refuse a module of the working directory that Python does not find, as another module has its name.
+
+    Raises:
+        InputError: it does not.
+    """
+    for folder in _folders or () if named_rightly(module) else ():
+        own, found = PathFinder.find_spec(top(module), [folder]), _spec(top(module))
+        here, there = (each.origin if each else None for each in (own, found))  # None of a folder without __init__.py
+        if here and there and Path(here).resolve() != Path(there).resolve():
+            raise InputError(f"{here} and {there} are both the module {top(module)!r}: rename or uninstall one.")
 
 
 def imported(path: str, name: str, kind: str) -> Any:

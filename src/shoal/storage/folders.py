@@ -1,11 +1,12 @@
 """The folder of a run: its name, the check that it holds no other run, and ``evaluation.json``."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shoal.errors import FolderTakenError, InputError
+from shoal.errors import FolderTakenError, InputError, shortened
 from shoal.security import reading
 from shoal.statistics.scores import MAX_FLOAT32
 from shoal.storage import log, manifest
@@ -23,8 +24,10 @@ def path_of(folder: str | Path) -> Path:
     """The :func:`expanded` path of a run's folder; an empty name, which would mean the working directory, is an error.
 
     Raises:
-        InputError: the name is empty, holds the character NUL, or is not valid UTF-8, which its files require.
+        InputError: the name is empty, holds the character NUL, or is not valid UTF-8, which its files require; or it is
+            neither text nor a path.
     """
+    found = expanded(folder)
     if not str(folder):
         raise InputError("The name of the run's folder is empty.")
     try:
@@ -35,11 +38,17 @@ def path_of(folder: str | Path) -> Path:
         raise InputError(
             f"The name of the run's folder, {str(folder)!r}, must be UTF-8 text without the character NUL."
         )
-    return expanded(folder)
+    return found
 
 
 def expanded(path: str | Path) -> Path:
-    """A path whose first part, if it is ``~`` or ``~USER``, is that user's home folder."""
+    """A path whose first part, if it is ``~`` or ``~USER``, is that user's home folder.
+
+    Raises:
+        InputError: it is neither text nor a path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"A run's folder is named by text or a path, not {shortened(path)}.")
     try:
         return Path(path).expanduser()
     except RuntimeError:  # there is no such user

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from shoal.errors import DamagedError, InputError, unknown
+from shoal.errors import DamagedError, InputError, shortened, unknown
 from shoal.game import HostEnvironment
+from shoal.options.convert import convert_value
 from shoal.plots.charts import SHARES, metric_words
 from shoal.rollouts import fused
 from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
@@ -204,7 +205,8 @@ def evaluate(
     If ``greedy`` is None, they are played in each mode where policies are stochastic (:func:`preferred`).
 
     Raises:
-        InputError: ``episodes`` is below 1, or the episodes do not fit in memory.
+        InputError: ``episodes`` is no whole number or below 1, ``greedy`` no boolean, or the episodes do not fit in
+            memory.
         GameError: a host environment raised.
     """
     with closing(Evaluator(env, algorithm, episodes, greedy, workers)) as evaluator:
@@ -225,10 +227,10 @@ class Evaluator:
         """Prepare; nothing is compiled or started yet. Arguments are those of :func:`evaluate`.
 
         Raises:
-            InputError: ``episodes`` is below 1.
+            InputError: ``episodes`` is no whole number or below 1, or ``greedy`` no boolean.
         """
-        check_episodes(episodes)
-        self.env, self.algorithm, self.episodes, self.workers = env, algorithm, episodes, workers
+        self.env, self.algorithm, self.workers = env, algorithm, workers
+        self.episodes, greedy = check_episodes(episodes), check_mode(greedy)
         self.greedy = greedy if greedy is not None or algorithm.stochastic else True
         """None: both modes."""
         self._rollout: HostRollout | None = None
@@ -338,14 +340,25 @@ def first_episodes(
     return play
 
 
-def check_episodes(episodes: int) -> None:
-    """Check the number of episodes.
+def check_episodes(episodes: Any) -> int:
+    """The number of episodes, which may be given as a float such as ``1e3``.
 
     Raises:
-        InputError: it is below 1.
+        InputError: it is no whole number, or below 1.
     """
-    if episodes < 1:
-        raise InputError(f"episodes must be at least 1, not {episodes}.")
+    count = convert_value("episodes", episodes, int)
+    if count < 1:
+        raise InputError(f"episodes must be at least 1, not {shortened(count)}.")
+    return count
+
+
+def check_mode(greedy: Any) -> bool | None:
+    """Whether to act greedily; None for both modes, or the better one.
+
+    Raises:
+        InputError: it is neither a boolean nor None.
+    """
+    return convert_value("greedy", bool(greedy) if isinstance(greedy, np.bool_) else greedy, bool | None)
 
 
 # Evaluations during training, and the best policies.
