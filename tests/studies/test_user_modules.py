@@ -26,6 +26,7 @@ TUNING = "\n[tuning]\nseeds = 2\ntrials = 9\n[tuning.ranges]\ngamma = { values =
 def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "evil.py").write_text("import pathlib\npathlib.Path('pwned').touch()\nraise RuntimeError('ran')\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # commands are processes, which do not search each other's folders
     monkeypatch.setattr(user_modules, "_permitted", set())
     yield
     assert "evil" not in sys.modules
@@ -79,6 +80,7 @@ def test_a_dry_run_builds_nothing_that_imports(old: str, new: str, said: str) ->
 def test_modules_that_were_run_or_imported_need_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_study_file(Path("mine"), GRID.replace('"mappo"', '"evil"'))
     study = library.studies.study_file.read_study(file)  # type: ignore[attr-defined]
+    monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(InputError, match="'evil'"):
         user_modules.check_imports(study, False)
     monkeypatch.setitem(sys.modules, "evil", sys)
