@@ -188,8 +188,8 @@ def test_presets_are_flags_that_exist(name: str) -> None:
     anywhere = dict(PRESETS.get(name, [])).get("*", {})
     assert preset(name, "nothing/like-it") == anywhere
     # Rollouts of an on-policy run are too long for a gradient step each; PQN needs more environments than others, as it
-    # has no replay; and MAPPO's passes were studied where nothing is known.
-    assert bool(anywhere) == (name in (*OFF_POLICY, "ipqn", "pqn_vdn", "ippo", "mappo"))
+    # has no replay; and passes of IPPO, MAPPO and HAPPO were studied where nothing is known.
+    assert bool(anywhere) == (name in (*OFF_POLICY, "ipqn", "pqn_vdn", "ippo", "mappo", "happo"))
 
 
 def test_matrix_games_have_no_preset_but_coordsum() -> None:
