@@ -102,6 +102,23 @@ def test_the_update_is_the_papers_loop_over_agents(kind: happo.Order, clip: bool
     assert float(jnp.abs(factor - 1).max()) > 0.05  # or M would prove nothing
 
 
+def test_many_capped_ratios_do_not_overflow() -> None:
+    """Six ratios of e^20 have a product that float32 cannot hold, and 0 · inf would be NaN."""
+    spec = make_spec(n=6)
+    prog, traj = program(spec, CONFIG), make_trajectory(spec, dead=0.0)
+    actor = happo.make_nets(spec, CONFIG, tuple(range(6))).actor
+    rows = jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), (actor.features(traj.step), traj.step.legal, traj.action))
+    first, ones = jnp.broadcast_to(traj.step.first, (6, T, E)), jnp.ones((6, T, E))
+    batch = happo.AgentBatch(rows[0], rows[1], first, rows[2], {"log_prob": -1e3 * ones}, ones, ones, ())
+
+    def turn(theta: Any, state: Any, own: happo.AgentBatch, p: Any, key: Any) -> Any:
+        return theta, state, {"m": own.advantage.max()}
+
+    theta = prog.learner.policy.actor
+    *_, metrics = happo.sequential(turn, actor, theta, theta, batch, jnp.arange(6), KEY)
+    assert float(metrics["m"]) == pytest.approx((1 + 5 * np.exp(20)) / 6, rel=1e-5)
+
+
 def test_an_agent_that_is_dead_throughout_does_not_change_its_policy_nor_the_metrics() -> None:
     prog, traj = program(SPEC, CONFIG), make_trajectory(SPEC)
     before, _ = prog.update(prog.learner, traj, KEY)  # Adam's moments are not 0 any more

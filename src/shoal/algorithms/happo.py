@@ -13,6 +13,7 @@ recomputed from the same chunks that are trained on; advantages are standardised
 :mod:`shoal.algorithms.mappo`'s. Equations, options and results: docs/algorithms/happo.md.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -26,7 +27,7 @@ from shoal.bounds import Count, Index, Rate
 from shoal.equations.distributions import Distribution
 from shoal.equations.reduce import explained_variance, standardise, total
 from shoal.equations.returns import gae
-from shoal.equations.surrogate import importance_ratio
+from shoal.equations.surrogate import MAX_LOG_RATIO, importance_ratio
 from shoal.equations.targets import cut_off
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
@@ -126,7 +127,8 @@ def sequential(
         params, optimiser, metrics = step(params, optimiser, own._replace(advantage=factor * own.advantage), p, key)
         after = policy_at(actor, params, sgd.time_major(own)).log_prob(jnp.swapaxes(own.action, 0, 1))
         ratio = importance_ratio(jnp.swapaxes(after, 0, 1) - own.extras["log_prob"])
-        factor = factor * jnp.where(own.weight > 0, ratio, 1.0)
+        # M has the cap of a single ratio: a product of many capped ones overflows.
+        factor = jnp.minimum(factor * jnp.where(own.weight > 0, ratio, 1.0), math.exp(MAX_LOG_RATIO))
         put = lambda tree, one: jax.tree.map(lambda leaf, x: leaf.at[p].set(x), tree, one)  # noqa: E731
         return (put(theta, params), put(state, optimiser), factor), metrics
 
