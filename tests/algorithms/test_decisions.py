@@ -1,6 +1,7 @@
 """Where agents take turns, entropy, KL and their targets are of the agents that have a choice."""
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import jax
@@ -8,40 +9,56 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal import algorithms
 from shoal.algorithms import happo, hatrpo
 from shoal.equations.schedules import RANGE, towards_entropy, towards_kl
-from shoal.types import Trajectory
+from shoal.types import Learner, Scale, Trajectory
 from support.algorithm_cases import BASE
-from support.trajectories import E, N, T, acted, make_spec, make_trajectory, program
+from support.trajectories import E, N, T, acted, compiled, make_spec, make_trajectory, program
 
 ACTIONS = 4
 TURNS = ((np.arange(T)[:, None] + np.arange(E)) % N)[..., None] == np.arange(N)
+pytestmark = pytest.mark.usefixtures("unchecked_annotations")
 COMMON: dict[str, Any] = {"critic_input": "local", "value_norm": "none", "learning_rate": 0.3, "epochs": 3}
 
 
-def in_turns(turns: bool, config: Any) -> tuple[Any, Trajectory]:
-    """A program, and a trajectory of living agents that choose one after the other."""
-    spec = make_spec(turns=turns, action_dims=(ACTIONS,) * N)
-    built, traj = program(spec, config), make_trajectory(spec, dead=0.0)
+@cache
+def start(config: Any) -> tuple[Learner, Trajectory]:
+    """Parameters, and a trajectory of living agents that choose one after the other."""
+    spec = make_spec(action_dims=(ACTIONS,) * N)
+    prog, traj = program(spec, config), make_trajectory(spec, dead=0.0)
     legal = jnp.array(np.where(TURNS[..., None], True, np.arange(ACTIONS) == 0))
     step, outcome = traj.step._replace(legal=legal), traj.outcome._replace(legal=legal)
-    return built, acted(built, built.learner, traj._replace(step=step, outcome=outcome))
+    return prog.learner, acted(prog, prog.learner, traj._replace(step=step, outcome=outcome))
 
 
-def updated(turns: bool, config: Any) -> tuple[Any, Any, dict[str, float]]:
-    built, traj = in_turns(turns, config)
-    learner, metrics = built.update(built.learner, traj, jax.random.key(0))
-    return built, learner, {name: float(value) for name, value in metrics.items()}
+@cache
+def update_of(turns: bool, config: Any) -> Any:
+    """(values of some hyper-parameters) -> what an update makes of the start; compiled once for all values."""
+    spec, (learner, traj) = make_spec(turns=turns, action_dims=(ACTIONS,) * N), start(config)
+    make = algorithms.get(type(config).__module__.removeprefix("shoal.algorithms.")).make
+
+    def update(values: dict[str, jax.Array]) -> Any:
+        algorithm = make(spec, replace(config, **values), Scale(E, T, 10))
+        return algorithm.update(learner, traj, jax.random.key(0))
+
+    return compiled(update)
+
+
+def updated(turns: bool, config: Any, **values: float) -> tuple[Learner, dict[str, float]]:
+    learner, metrics = update_of(turns, config)({name: jnp.float32(value) for name, value in values.items()})
+    return learner, {name: float(value) for name, value in metrics.items()}
 
 
 @pytest.mark.parametrize("direction", [-1, 1])
 def test_targets_are_compared_with_the_mean_over_decisions(direction: int) -> None:
     found = {}
+    target = np.log(ACTIONS) * (0.7 if direction < 0 else 1.5)
+    config = replace(BASE, **COMMON, kl_coef=0.3, kl_target=1e-6, target_entropy=1.0, entropy_coef=0.1)
+    before = start(config)[0].statistics.coefficients.log_entropy
     for turns in (True, False):
-        target = np.log(ACTIONS) * (0.7 if direction < 0 else 1.5)
-        config = replace(BASE, **COMMON, kl_coef=0.3, kl_target=1e-6, target_entropy=target, entropy_coef=0.1)
-        built, learner, metrics = updated(turns, config)
-        moved = learner.statistics.coefficients.log_entropy - built.learner.statistics.coefficients.log_entropy
+        learner, metrics = updated(turns, config, target_entropy=target)
+        moved = learner.statistics.coefficients.log_entropy - before
         error = np.clip(target - metrics["entropy"], -1, 1)
         assert moved == pytest.approx(config.target_entropy_rate * error, rel=1e-4)
         found[turns] = metrics, float(moved)
@@ -56,11 +73,11 @@ def test_an_update_stops_at_the_kl_of_a_decision() -> None:
     """With turns the limit is that of N times the mean over all rows."""
     own = replace(happo.Config(**COMMON), network=BASE.network, adam_eps=0.5)
     for config in (replace(BASE, **COMMON), own):
-        *_, free = updated(True, replace(config, kl_stop=1e3))
+        _, free = updated(True, config, kl_stop=1e3)
         limit = 0.8 * free["kl"]  # the mean of three steps, of which the first has none: less than the last one's
-        _, one, with_turns = updated(True, replace(config, kl_stop=limit))
-        _, same, without = updated(False, replace(config, kl_stop=limit / N))
-        _, _, later = updated(False, replace(config, kl_stop=limit))
+        one, with_turns = updated(True, config, kl_stop=limit)
+        same, without = updated(False, config, kl_stop=limit / N)
+        _, later = updated(False, config, kl_stop=limit)
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), one.policy.actor, same.policy.actor
         )
@@ -68,12 +85,14 @@ def test_an_update_stops_at_the_kl_of_a_decision() -> None:
 
 
 def test_a_trust_region_is_that_of_a_decision() -> None:
-    config = hatrpo.Config(critic_input="local", value_norm="none", max_kl=0.01, damping=1e-4, accept_ratio=0.0)
-    _, _, with_turns = updated(True, config)
-    _, _, without = updated(False, config)
+    config = hatrpo.Config(
+        network=BASE.network, critic_input="local", value_norm="none", max_kl=0.01, damping=1e-4, accept_ratio=0.0
+    )
+    _, with_turns = updated(True, config, max_kl=config.max_kl)
+    _, without = updated(False, config, max_kl=config.max_kl)
     assert with_turns["kl"] == pytest.approx(config.max_kl, rel=0.5), "the whole step of the quadratic model"
     assert without["kl"] == pytest.approx(config.max_kl, rel=0.5)
-    wider = updated(False, replace(config, max_kl=config.max_kl / N))[2]
+    _, wider = updated(False, config, max_kl=config.max_kl / N)
     assert wider["kl"] * N == pytest.approx(with_turns["kl"], rel=0.05)
 
 
