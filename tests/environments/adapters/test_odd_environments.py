@@ -110,6 +110,25 @@ def test_an_agent_without_further_observations_has_ended(kind, discount):
     assert (timestep.discount == discount).all()
 
 
+class Forgetful(Parade):
+    """Observes only ``a_1`` on the step of its time limit."""
+
+    def step(self, actions):
+        seen, *told = super().step(actions)
+        return seen if self.agents else {"a_1": seen["a_1"]}, *told
+
+
+@pytest.mark.parametrize(("kind", "alive"), [(Timed, [False, False]), (Forgetful, [False, True])])
+def test_a_time_limit_does_not_bootstrap_from_an_observation_that_is_missing(kind, alive):
+    timestep, step, _ = started(made(kind))
+    for _ in range(3):
+        assert timestep.alive.all()
+        step([0, 0])
+    assert timestep.last
+    assert timestep.discount.all()
+    assert timestep.alive.tolist() == alive
+
+
 class Leaving(Parade):
     """``a_1`` is taken off the list on step 1, and no flag says so; rewards go on."""
 

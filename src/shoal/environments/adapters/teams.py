@@ -232,14 +232,14 @@ def end(
         ended: bool [N], agents that terminate now.
         cut: bool [N], agents that are truncated now.
         seen: bool [N], agents whose observation at this timestep is known; there is no value to bootstrap from for the
-            others.
+            others, which count as dead if a time limit cuts them off.
     """
     before = gone.copy()
     gone |= ended | cut
     if gone.all():
         # Agents that end now keep their last observation, from which a time limit bootstraps.
         out.last[...] = True
-        out.alive[before] = False
+        out.alive[before | (cut & ~ended & np.logical_not(seen))] = False
         out.discount[ended & ~before] = 0.0
         # Agents that ended earlier get the discount of the end of the episode.
         out.discount[before] = float((cut & ~ended & ~before).any())
