@@ -40,7 +40,7 @@ class Limits(NamedTuple):
 
 
 def limits(env: Any, given: int | None, name: str, moves: int = 1) -> Limits:
-    """The smaller of ``given`` and the environment's own limit (times ``moves``, the moves of a round), or
+    """The smaller of ``given`` and the limit of the environment or a wrapper (times ``moves``, the moves of a round);
     :data:`DEFAULT_LIMIT` without either.
 
     Unlike for a Gymnasium specification, it is unknown whether an environment with an attribute such as ``max_steps``
@@ -58,9 +58,20 @@ def limits(env: Any, given: int | None, name: str, moves: int = 1) -> Limits:
     inner = getattr(env, "unwrapped", env)
     # SISL's environments have the limit in an inner object.
     holders = (inner, getattr(inner, "env", None))
-    found = promised or _first([getattr(holder, word, None) for holder in holders for word in _WORDS])
+    own = _first([getattr(holder, word, None) for holder in holders for word in _WORDS])
+    found = promised or min((x for x in (own, *_of_wrappers(env, inner)) if x is not None), default=None)
     own, more = (None, None) if found is None else (found * moves, (found + (promised is None)) * moves)
     return Limits(*(min((x for x in (given, y) if x is not None), default=DEFAULT_LIMIT) for y in (own, more)))
+
+
+def _of_wrappers(env: Any, inner: Any) -> list[int | None]:
+    """The limits that wrappers around the environment hold themselves, as Gymnasium's ``TimeLimit`` does."""
+    found = []
+    while env is not None and env is not inner:
+        held = getattr(env, "__dict__", {})
+        found.append(_first([held.get(word) for word in _WORDS]))
+        env = held.get("env")
+    return found
 
 
 def _first(values: list[Any]) -> int | None:
