@@ -72,11 +72,12 @@ def time_limit(spec: EnvSpec, limit: int) -> Change:
 
 def limit_terminates(spec: EnvSpec) -> Change:
     """Set ``discount`` to 0 wherever an episode ends, or an agent's own one, so that nothing bootstraps over a time
-    limit."""
+    limit. A shared reward goes on after an agent's own limit, as after a death."""
 
     def follow(memory: Any, step: Any, action: Any) -> tuple[Any, Any]:
         xp = step.discount.__array_namespace__()
-        ends = step.last | getattr(step, "leaving", False)  # which only timesteps of the host have
+        leaving = False if spec.shared_reward else getattr(step, "leaving", False)  # only timesteps of the host have it
+        ends = step.last | leaving
         return memory, step._replace(discount=xp.where(ends, xp.zeros_like(step.discount), step.discount))
 
     return Change(spec, lambda step: ((), step), follow)

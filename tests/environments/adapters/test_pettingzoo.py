@@ -347,13 +347,15 @@ def test_a_state_of_another_width_is_an_error_and_none_is_no_state():
     assert env.spec.state_dim == 15  # all observations
 
 
-def test_a_limit_of_one_agent_terminates_where_limits_do():
-    env = wrap(made(Expedition), Wrapping(limit_terminates=True))
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_limit_of_one_agent_terminates_where_limits_do(shared):
+    """A reward that is shared goes on after it, as after a death."""
+    env = wrap(made(Expedition, shared_reward=shared), Wrapping(limit_terminates=True))
     timestep, step, _ = started(env)
     for _ in range(3):
         step(np.array([5, 4, 3], np.int32))
     assert timestep.leaving.tolist() == [False, True, False]
-    assert timestep.discount.tolist() == [1, 0, 1]
+    assert timestep.discount.tolist() == [1, shared, 1]
 
 
 @pytest.mark.parametrize(
