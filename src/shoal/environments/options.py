@@ -140,10 +140,15 @@ def split_metrics(options: Mapping[str, Any], accepted: Mapping[str, Any]) -> tu
     """
     if "metrics" in accepted or "metrics" not in options:
         return dict(options), ()
-    names = options["metrics"]
+    names = check_metrics(options["metrics"])
+    return {name: value for name, value in options.items() if name != "metrics"}, names
+
+
+def check_metrics(names: Any) -> tuple[str, ...]:
+    """``names`` as a tuple, or an :class:`InputError` where they are no names; the letters of a text would be some."""
     if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"metrics must be a tuple of names, not {names!r}.")
-    return {name: value for name, value in options.items() if name != "metrics"}, tuple(names)
+    return tuple(names)
 
 
 def apply_common_options(env: Any, common: Mapping[str, Any]) -> Any:

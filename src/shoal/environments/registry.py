@@ -11,6 +11,7 @@ from shoal.environments.options import (
     COMMON_OPTIONS,
     INFO_OPTIONS,
     apply_common_options,
+    check_metrics,
     split_common_options,
     split_metrics,
 )
@@ -44,7 +45,11 @@ def make(name: Any, **options: Any) -> Environment | HostEnvironment:
         return apply_common_options(name, common)
     factory = factory_of(name)
     accepted = _parameters(factory)
-    options, metrics = split_metrics(options, accepted) if _is_own(name) else (options, ())
+    metrics: tuple[str, ...] = ()
+    if _is_own(name):
+        options, metrics = split_metrics(options, accepted)
+    elif "metrics" in options and "metrics" in accepted:  # of a family, whose adapter takes them
+        options["metrics"] = check_metrics(options["metrics"])
     own, common = split_common_options(options, accepted)
     flexible = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for option in own:

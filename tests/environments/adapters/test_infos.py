@@ -182,6 +182,8 @@ def test_names_reach_the_families(monkeypatch: pytest.MonkeyPatch) -> None:
         ("own_games:game", ("won",), "names its metrics in its spec, so it takes no option 'metrics'"),
         ("own_games:Auction", ("won",), "names its metrics in its spec, so it takes no option 'metrics'"),
         ("own_games:Pair", "won", "metrics must be a tuple of names, not 'won'"),
+        ("gymnasium:CartPole-v1", "won", "metrics must be a tuple of names, not 'won'"),
+        ("pettingzoo:classic.tictactoe_v3", 3, "metrics must be a tuple of names, not 3"),
     ],
 )
 def test_the_option_metrics_is_refused_where_it_has_no_use(
