@@ -81,3 +81,25 @@ def test_a_goal_off_the_map_is_refused(goal: Any, unchecked_annotations: None) -
     group = (Group("marine", 1, (10.0, 16.0)),)
     with pytest.raises(InputError, match="goal"):
         check_map(Map("own", group, group, 10, goal=goal))
+
+
+def test_a_goal_may_be_one_point_in_a_tuple(unchecked_annotations: None) -> None:
+    del unchecked_annotations
+    goal: Any = ((12.0, 16.0),)
+    state, _ = jax.jit(make(Map("own", MIXED, FACING, 10, goal=goal)).reset)(jax.random.key(0))
+    assert state.goal.tolist() == [12.0, 16.0]
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        (None, "allies of the map own must be a tuple of Group"),
+        ((10.0, 16.0, 3.0), "place of a group must be a tuple of two numbers"),
+        ([10.0, 16.0], "place of a group must be a tuple of two numbers"),
+    ],
+)
+def test_groups_of_other_forms_are_refused(at: Any, words: str, unchecked_annotations: None) -> None:
+    del unchecked_annotations
+    groups: Any = ("marine",) if at is None else (Group("marine", 1, at),)
+    with pytest.raises(InputError, match=words):
+        make(Map("own", groups, FACING, 10))

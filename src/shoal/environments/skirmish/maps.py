@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.environments.options import check_count, check_number
 from shoal.environments.skirmish.units import UNITS, Unit
-from shoal.errors import InputError, unknown
+from shoal.errors import InputError, shortened, unknown
 
 SIDE = 32
 Rectangle = tuple[int, int, int, int]
@@ -337,10 +337,14 @@ def check_map(chosen: Map) -> None:
         groups = getattr(chosen, side)
         if not groups:
             raise InputError(f"The map {chosen.name} has no {side}.")
+        if not isinstance(groups, tuple | list) or not all(isinstance(group, Group) for group in groups):
+            raise InputError(f"The {side} of the map {chosen.name} must be a tuple of Group, not {shortened(groups)}.")
         for group in groups:
-            if group.unit not in UNITS:
+            if not isinstance(group.unit, str) or group.unit not in UNITS:
                 raise unknown("unit", str(group.unit), UNITS)
             check_count(f"the count of {group.unit}", group.count, most=100)
+            if not isinstance(group.at, tuple) or len(group.at) != 2:
+                raise InputError(f"The place of a group must be a tuple of two numbers, not {shortened(group.at)}.")
             for coordinate in group.at:
                 check_number("a group's position", coordinate, 0.0, SIDE - 1e-3)
         starts(chosen, side)

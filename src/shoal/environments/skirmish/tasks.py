@@ -163,6 +163,7 @@ def _start(battle: Battle, chosen: Map) -> Start:
     assert battle.units is not None
     kinds = np.array([battle.types.index(unit) for unit in battle.units])
     ends = np.zeros(2) if chosen.goal is None else np.array(chosen.goal)
+    ends = ends[0] if len(ends) == 1 else ends  # one point in a tuple
 
     def start(key: PRNGKeyArray, count: int) -> State:
         goal = jnp.broadcast_to(jnp.asarray(ends[0] if ends.ndim == 2 else ends), (count, 2))
