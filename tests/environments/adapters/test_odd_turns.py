@@ -133,6 +133,20 @@ class Pair(gymnasium.Env):
         return self._seen(), [1.0, 1.0], [self.time == 2, False], self.time == 3, {}
 
 
+class Steering(Pair):
+    """A mask beside actions that are numbers."""
+
+    action_space: Any = spaces.Tuple([spaces.Box(-1, 1, (3,))] * 2)
+
+
+def test_a_mask_says_nothing_of_numbers():
+    timestep, step, _ = started(Steering)
+    assert timestep.legal.all()
+    step(np.zeros((2, 3)))
+    assert timestep.legal.all()
+    np.testing.assert_array_equal(timestep.obs, [[5], [5]])
+
+
 class Endless(Pair):
     max_steps = 1
 

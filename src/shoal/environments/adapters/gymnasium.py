@@ -232,7 +232,7 @@ class _Team:
         observations = [spaces.Observation(space, name) for space in env.observation_space]
         action, dims, self._acts = spaces.actions(acts, name)
         self._env = env
-        self._masked = [observation.masked for observation in observations]
+        self._masked = [observation.masked and isinstance(action, Discrete) for observation in observations]
         horizon, self._limit = limits(env, time_limit, name)
         self._time = 0
         self._gone = np.zeros(len(acts), bool)
