@@ -1,5 +1,8 @@
 """Scores come in three forms, are normalised by known levels, and are refused in one sentence when malformed."""
 
+from typing import Any
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,6 +17,13 @@ def test_three_forms_hold_the_same_scores() -> None:
     for scores in (MATRIX, columns, dict(zip("ab", columns, strict=True)), MATRIX.astype(int)):
         assert [part.tolist() for part in by_task(scores)] == [[1, 3, 2], [10, 30, 50]]
         assert all(part.dtype == np.float64 for part in by_task(scores))
+
+
+def test_an_array_of_another_library_is_runs_by_tasks(unchecked_annotations: None) -> None:
+    del unchecked_annotations
+    scores: Any = jnp.asarray(MATRIX)
+    assert [part.tolist() for part in by_task(scores)] == [[1, 3, 2], [10, 30, 50]]
+    assert normalise(scores, 0, 10).tolist() == (MATRIX / 10).tolist()
 
 
 def test_worst_becomes_0_and_best_1_in_every_form() -> None:
@@ -50,9 +60,14 @@ def test_the_observed_range_is_over_all_algorithms() -> None:
         ({"maze": np.array([])}, "task 'maze' are one number"),
         ({"maze": np.array([1.0, np.nan])}, "task 'maze' hold NaN"),
         ([np.array([1.0]), np.array([np.inf])], "task 1 hold NaN or infinity"),
+        ([np.array([1.0]), ["high", "low"]], r"task 1 are one number for each run, not \['high', 'low'\]"),
+        ({"maze": {"seed 0": 1.0}}, "task 'maze' are one number for each run, not {'seed 0': 1.0}"),
+        ("maze.csv", r"an array \[runs, tasks\], or an array \[runs\] for each task .*, not 'maze.csv'"),
+        (None, "not None"),
     ],
 )
-def test_malformed_scores_are_one_sentence(scores: object, message: str) -> None:
+def test_malformed_scores_are_one_sentence(scores: object, message: str, unchecked_annotations: None) -> None:
+    del unchecked_annotations
     with pytest.raises(InputError, match=message):
         mean(scores)  # pyright: ignore[reportArgumentType]
 

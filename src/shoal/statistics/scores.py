@@ -1,12 +1,12 @@
 """Scores of one algorithm: a number for each run of each task."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Real
 
-from shoal.errors import InputError
+from shoal.errors import InputError, shortened
 
 Scores = Real[np.ndarray, "_ _"] | Sequence[Real[np.ndarray, " _"]] | Mapping[str, Real[np.ndarray, " _"]]
 """Finite scores of one algorithm: an array [runs, tasks], or where tasks have different numbers of runs an array [runs]
@@ -34,20 +34,32 @@ def by_task(scores: Scores) -> list[Float[np.ndarray, " _"]]:
     """The scores [runs] of each task.
 
     Raises:
-        InputError: there is no task, a task has no run, a score is not finite or exceeds :data:`MAX_FLOAT32`, or the
-            array is neither [runs, tasks] nor a sequence of [runs].
+        InputError: there is no task, a task has no run, a score is not a finite number or exceeds :data:`MAX_FLOAT32`,
+            or the scores have none of the forms of :data:`Scores`.
     """
-    if isinstance(scores, np.ndarray) and scores.ndim != 2:
+    given: Any = scores
+    table = np.asarray(given) if hasattr(given, "__array__") else None  # of NumPy or another library
+    if table is not None and table.ndim != 2:
         raise InputError(
-            f"An array of scores is [runs, tasks], not of shape {scores.shape}; one task is scores[:, None]."
+            f"An array of scores is [runs, tasks], not of shape {table.shape}; one task is scores[:, None]."
         )
-    named = list(scores) if isinstance(scores, Mapping) else None
-    columns = scores.T if isinstance(scores, np.ndarray) else scores.values() if isinstance(scores, Mapping) else scores
-    parts = [np.asarray(column, np.float64) for column in columns]
-    if not parts:
+    if table is None and (not isinstance(given, Iterable) or isinstance(given, str | bytes)):
+        raise InputError(
+            f"Scores are an array [runs, tasks], or an array [runs] for each task in a sequence or under the task's "
+            f"name, not {shortened(given)}."
+        )
+    named = list(given) if isinstance(given, Mapping) else None
+    columns = list(given.values() if isinstance(given, Mapping) else given if table is None else table.T)
+    if not columns:
         raise InputError("Statistics need the scores of at least one task.")
-    for k, part in enumerate(parts):
+    parts = []
+    for k, column in enumerate(columns):
         name = f"task {named[k]!r}" if named else f"task {k}"
+        try:
+            part = np.asarray(column, np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"The scores of {name} are one number for each run, not {shortened(column)}.") from error
+        parts.append(part)
         if part.ndim != 1 or part.size == 0:
             raise InputError(f"The scores of {name} are one number for each run, not an array of shape {part.shape}.")
         if not np.isfinite(part).all():
@@ -94,7 +106,7 @@ def normalise(scores: _AnyScores, worst: Level, best: Level) -> _AnyScores:
             f"The worst and best score of task {names[k]!r} are {zero[k]} and {one[k]}, not two finite numbers."
         )
     scaled = [(part - low) / (high - low) for part, low, high in zip(parts, zero, one, strict=True)]
-    if isinstance(scores, np.ndarray):
+    if hasattr(scores, "__array__"):
         return np.stack(scaled, 1)  # pyright: ignore[reportReturnType]
     return dict(zip(scores, scaled, strict=True)) if isinstance(scores, Mapping) else scaled  # pyright: ignore[reportReturnType]
 
