@@ -180,6 +180,20 @@ def test_masks_may_come_late_and_allow_nothing():
     np.testing.assert_array_equal(timestep.legal, [[False, True, True], [True, False, False]])
 
 
+class Terse(Masking):
+    """Gives ``a_1`` no info."""
+
+    def step(self, actions):
+        *told, infos = super().step(actions)
+        return *told, infos | {"a_1": None}
+
+
+def test_an_info_may_be_none():
+    timestep, step, _ = started(made(Terse))
+    step([0, 0])
+    np.testing.assert_array_equal(timestep.legal, [[False, True, True], [True, True, True]])
+
+
 class Hinting(gymnasium.Env):
     """A mask in its info at first, and never again."""
 

@@ -88,6 +88,7 @@ FAULTS: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "none ends": (3, lambda said: dict.fromkeys(said)),
     "nan ends": (2, lambda said: dict.fromkeys(said, float("nan"))),
     "two ends": (3, lambda said: dict.fromkeys(said, np.int64(2))),
+    "no infos": (4, lambda said: None),
     "short mask": (4, lambda said: {"a_1": {"action_mask": np.ones(1, np.int8)}}),
     "outside": (0, lambda said: {**said, "a_1": np.array([0.0, 9.5])}),
 }
@@ -112,6 +113,7 @@ SAID = {
     "none ends": "the truncation of a_0 is None, neither True nor False",
     "nan ends": "the termination of a_0 is nan, neither True nor False",
     "two ends": "the truncation of a_0 is 2, neither True nor False",
+    "no infos": "infos are a NoneType, not a dict",
     "short mask": "a_1's action_mask has 1 entries for 2 actions",
     "four": r"step returned 4 values, but must return five values: .* \(four are those of Gym before 0.26",
     "four at first": "reset returned a dict, but must return two values",

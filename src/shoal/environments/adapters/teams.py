@@ -180,8 +180,14 @@ class Team:
         self._absent = [np.zeros(width, np.uint8 if spec.packed else np.float32) for width in spec.obs_dims]
         self._joins = not self._ask and spec.state_dim > 0
 
-    def write(self, seen: Mapping[Any, Any], infos: Mapping[Any, Any], out: HostTimestep) -> None:
-        """Write observations, legal actions, state and metrics; agents missing in ``seen`` have zeros."""
+    def write(self, seen: Mapping[Any, Any], infos: Any, out: HostTimestep) -> None:
+        """Write observations, legal actions, state and metrics; agents missing in ``seen`` have zeros.
+
+        Raises:
+            ValueError: an observation or a mask does not fit its space, or ``infos`` are not a dict.
+        """
+        if not isinstance(infos, Mapping):
+            raise ValueError(f"infos are a {type(infos).__name__}, not a dict with a key for each agent.")
         obs, state, joins, indices, at = out.obs, out.state, self._joins, self.indices, 0
         for i, agent in enumerate(self.agents):
             width = self._widths[i]
@@ -193,8 +199,8 @@ class Team:
                 at += width
             if self._in_observation[i] and agent in seen:
                 self._write_mask(i, seen[agent][MASK], out)
-            elif indices and MASK in infos.get(agent, ()):
-                self._write_mask(i, infos[agent][MASK], out)
+            elif indices and (info := infos.get(agent)) and MASK in info:  # an info may be None
+                self._write_mask(i, info[MASK], out)
         if self._ask:
             given = np.asarray(self._env.state()).reshape(-1)
             spaces.check_width("state()", given, self.spec.state_dim)
