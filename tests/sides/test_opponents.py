@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import counters
 import shoal as library
 import toys
 from shoal.algorithms import ippo
@@ -19,7 +20,7 @@ from shoal.runs import open as opening
 from shoal.runs.build import opponents_in
 from shoal.runs.load import past_selves
 from shoal.runs.run import Run
-from shoal.sides.opponents import FrozenPolicies, OpponentOptions, act_frozen, against, frozen_carry
+from shoal.sides.opponents import FrozenPolicies, OpponentOptions, act_frozen, against
 from shoal.sides.past_selves import PRESENT, PastStatistics, against_past, put
 from shoal.training import crossplay as playing
 from shoal.training.settings import Settings
@@ -66,10 +67,8 @@ def counting() -> Algorithm:
 def test_each_opponent_plays_in_its_own_environments() -> None:
     algorithm = counting()
     three = FrozenPolicies(algorithm, jnp.array([10, 20, 30]))
-    carry = frozen_carry(algorithm, three.number, 7)
-    assert carry.shape == (9,)
-    after, action = act_frozen(three, carry, steps(7), jax.random.key(0), False)
-    assert after.shape == (9,) and (after == 1).all()
+    after, action = act_frozen(three, jnp.arange(7), steps(7), jax.random.key(0), False)
+    assert after.tolist() == [1, 2, 3, 4, 5, 6, 7], "each environment has its own state"
     wanted = [10, 20, 30, 10, 20, 30, 10]
     assert action.tolist() == [[guest + 100 * env] * N for env, guest in enumerate(wanted)]
 
@@ -102,7 +101,7 @@ def test_a_pool_keeps_its_policies_if_they_enter_at_other_intervals() -> None:
 @pytest.mark.parametrize(("count", "num_envs"), [(8, 18), (8, 9), (5, 8), (2, 7)])
 def test_all_opponents_play_equally_often(count: int, num_envs: int) -> None:
     policies = FrozenPolicies(counting(), jnp.arange(count))
-    carry = frozen_carry(policies.algorithm, count, num_envs)
+    carry = policies.algorithm.initial_carry(num_envs)
     carry, action = act_frozen(policies, carry, steps(num_envs), jax.random.key(0), True)
     played = np.bincount(np.asarray(action[:, 0]) % 100, minlength=count)
     assert played.min() >= num_envs // count and played.max() - played.min() <= 1
@@ -126,7 +125,7 @@ def test_past_selves_play_one_side_and_the_learner_does_not_see_it() -> None:
     np.testing.assert_array_equal(action, wanted)
     np.testing.assert_array_equal(extras[PRESENT], present)
     np.testing.assert_array_equal(extras["shown"], present)
-    assert after.past.shape == (4,) and after.own.shape == (num_envs,)
+    assert after.past.tolist() == [1] * 4 + [0] * 4 and after.own.shape == (num_envs,)
 
     reward = jnp.zeros((num_envs, N)).at[2].set(jnp.array([1.0, 7.0, 2.0]))  # the learner's agent 1 earns 7
     one = jax.tree.map(lambda x: x[None], (now, now._replace(reward=reward), extras))
@@ -239,6 +238,18 @@ def test_opponents_of_another_environment(early: Path, tmp_path: Path) -> None:
         library.train("ippo", "toys:busy", env={"horizon": 9}, opponents=str(early), folder=tmp_path / "run", **TINY)
     with pytest.raises(InputError, match="trained in toys/busy, so its policies cannot be opponents in mpe/simple_tag"):
         library.train("ippo", "mpe/simple_tag", opponents=str(early), folder=tmp_path / "run", **TINY)
+
+
+def test_recurrent_opponents_play_in_halves_that_their_number_does_not_divide(tmp_path: Path) -> None:
+    """Policies act for one half of a host's environments while the other is stepped; halves are joined afterwards."""
+    flags: dict[str, Any] = TINY | {"num_envs": 6, "steps": 48, "num_workers": 0, "eval_episodes": 0, "devices": 1}
+    flags |= {"recurrent": 3, "chunk_length": 4, "minibatches": 1}
+    guests = library.train("ippo", counters.hosted(), seeds=2, folder=tmp_path / "guests", **flags).folder
+    for name, more in (
+        ("against", {"opponents": str(guests), "side": ("0",)}),
+        ("past", {"opponents": "past", "past_window": 1, "past_share": 0.9}),
+    ):
+        assert library.train("ippo", counters.hosted(), folder=tmp_path / name, seeds=1, **flags, **more).finished
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")

@@ -81,11 +81,6 @@ def envs_per_policy(count: int, num_envs: int) -> int:
     return -(-num_envs // count)
 
 
-def frozen_carry(algorithm: Algorithm, count: int, num_envs: int) -> PyTree:
-    """Recurrent states of ``count`` policies in ``num_envs`` environments, leaves [count · envs_per_policy, ...]."""
-    return algorithm.initial_carry(count * envs_per_policy(count, num_envs)) if num_envs else ()
-
-
 def act_frozen(
     frozen_policies: FrozenPolicies, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
 ) -> tuple[PyTree, Array]:
@@ -93,7 +88,7 @@ def act_frozen(
 
     Args:
         frozen_policies: the policies.
-        carry: as :func:`frozen_carry`.
+        carry: their recurrent states, those of ``frozen_policies.algorithm`` in E environments.
         step: [E, ...].
         key: for sampling.
         greedy: act by the mode of the policies.
@@ -120,10 +115,9 @@ def act_frozen(
         carry, action, _ = frozen_policies.algorithm.act(learner, carry, step, key, greedy)
         return carry, action
 
-    carries = jax.tree.map(dealt, carry)
-    steps = jax.tree.map(cut, step)
-    carries, action = jax.vmap(one)(frozen_policies.policies, carries, steps, jax.random.split(key, count))
-    return jax.tree.map(collected, carries), collected(action)[:num_envs]
+    carries, steps = jax.tree.map(cut, (carry, step))
+    done = jax.vmap(one)(frozen_policies.policies, carries, steps, jax.random.split(key, count))
+    return jax.tree.map(lambda x: collected(x)[:num_envs], done)
 
 
 class OpposedCarry(NamedTuple):
@@ -132,7 +126,7 @@ class OpposedCarry(NamedTuple):
     own: PyTree
     """Of the learning side's algorithm."""
     frozen_policies: PyTree
-    """Of the frozen policies; see :func:`shoal.sides.opponents.frozen_carry`."""
+    """Of the policy that plays in each environment, with leaves [E, ...] too: parts of a rollout are joined."""
 
 
 def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_policies: FrozenPolicies) -> Algorithm:
@@ -152,8 +146,7 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
         return side.trajectory(traj._replace(carry=(traj.carry.own,)))
 
     def initial_carry(num_envs: int) -> OpposedCarry:
-        own = algorithm.initial_carry(num_envs)
-        return OpposedCarry(own, frozen_carry(frozen_policies.algorithm, frozen_policies.number, num_envs))
+        return OpposedCarry(algorithm.initial_carry(num_envs), frozen_policies.algorithm.initial_carry(num_envs))
 
     def act(
         learner: Learner, carry: OpposedCarry, step: Step, key: PRNGKeyArray, greedy: bool

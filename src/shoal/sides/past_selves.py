@@ -1,6 +1,6 @@
 """Self-play against past selves, around any algorithm that plays both sides of an environment.
 
-In a share of the environments one side, side 1 in the first K, side 2 in the next K and so on, is played by a frozen
+In a share of the environments one side, side 2 in the first K, side 1 in the next K and so on, is played by a frozen
 policy from a pool of the learner's own earlier ones, and in the others the current policy plays both (Bansal et al.
 2018, *Emergent Complexity via Multi-Agent Competition*, section 3.2: opponents sampled from the past avoid cycles and
 forgetting). The agents of the side that a past self plays are for the learner as dead agents are: not alive, with rows
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.equations.reduce import share_of_mean, total
-from shoal.sides.opponents import FrozenPolicies, act_frozen, frozen_carry
+from shoal.sides.opponents import FrozenPolicies, act_frozen
 from shoal.sides.reward_normalisation import each_buffer
 from shoal.types import Algorithm, Discrete, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
@@ -32,7 +32,8 @@ class PastCarry(NamedTuple):
 
     own: PyTree
     past: PyTree
-    """Of the pool's policies; see :func:`shoal.sides.opponents.frozen_carry`."""
+    """Of the pool's policies, with leaves [E, ...] too: parts of a rollout are joined. Only those of the environments
+    that they play in are read. Empty where they play in none."""
 
 
 class PastStatistics(NamedTuple):
@@ -123,8 +124,8 @@ def against_past(
         return learner._replace(statistics=PastStatistics(learner.statistics, pool, jnp.zeros(window, jnp.int32)))
 
     def initial_carry(num_envs: int) -> PastCarry:
-        past = frozen_carry(algorithm, window, held(num_envs))
-        return PastCarry(algorithm.initial_carry(num_envs), past)
+        carry = algorithm.initial_carry(num_envs)
+        return PastCarry(carry, carry if held(num_envs) else ())
 
     def act(
         learner: Learner, carry: PastCarry, step: Step, key: PRNGKeyArray, greedy: bool
@@ -138,7 +139,9 @@ def against_past(
         key_own, key_past = jax.random.split(key)
         after, action, extras = algorithm.act(bare(learner), carry.own, shown(step, mask), key_own, greedy)
         pool = FrozenPolicies(algorithm, learner.statistics.pool)
-        past, theirs = act_frozen(pool, carry.past, jax.tree.map(lambda x: x[:count], step), key_past, greedy)
+        past, now = jax.tree.map(lambda x: x[:count], (carry.past, step))
+        past, theirs = act_frozen(pool, past, now, key_past, greedy)
+        past = jax.tree.map(lambda x, new: x.at[:count].set(new), carry.past, past)
         mine = mask[:count].reshape(count, -1, *[1] * (action.ndim - 2))
         action = action.at[:count].set(jnp.where(mine, action[:count], theirs))
         return PastCarry(after, past), action, extras | {PRESENT: mask}
