@@ -252,6 +252,18 @@ def test_recurrent_opponents_play_in_halves_that_their_number_does_not_divide(tm
         assert library.train("ippo", counters.hosted(), folder=tmp_path / name, seeds=1, **flags, **more).finished
 
 
+@pytest.mark.parametrize(("workers", "together"), [("processes", 16), ("ray", 8)])
+def test_past_selves_play_either_side_in_each_part_of_a_host(workers: str, together: int, tmp_path: Path) -> None:
+    flags: dict[str, Any] = TINY | {"num_envs": 32, "num_workers": 4, "workers": workers, "devices": 1, "steps": 256}
+    held, enough = together // 2, 32 * (32 // together)
+    with pytest.raises(
+        InputError,
+        match=rf"^Past selves play in {held} of {together} environments .* at least 16: raise num_envs to {enough} or",
+    ):
+        library.train("ippo", counters.hosted(), folder=tmp_path / "run", opponents="past", **flags)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 def test_opponents_that_cannot_be_copied_leave_no_run(early: Path, tmp_path: Path) -> None:
     opponents = shutil.copytree(early, tmp_path / "opponents")

@@ -51,6 +51,11 @@ class Parallelism(NamedTuple):
     halves: int | None = None
     """Number of parts that take turns; None for two if E is even, else one."""
 
+    @property
+    def parts(self) -> int:
+        """Number of parts that take turns."""
+        return self.halves or (1 if self.num_envs % 2 else 2)
+
 
 class Half:
     """A batch of environments that act together: E / halves of every seed. The first axis of arrays is S · size."""
@@ -199,7 +204,7 @@ class HostRollout:
     ):
         """``pool`` is that of the games, if it is not to be made here."""
         self.env, self.parallelism, self.length = env, parallelism, length
-        halves = parallelism.halves or (1 if parallelism.num_envs % 2 else 2)
+        halves = parallelism.parts
         size = parallelism.num_envs // halves
         self.halves = [Half(i, parallelism.seeds, size, initial_carry) for i in range(halves)]
         games = parallelism.seeds * size

@@ -20,7 +20,8 @@ from shoal.environments.wrappers import Wrapping, changed, wrap
 from shoal.equations.reduce import DEVICES
 from shoal.errors import CheckpointError, IndivisibleError, InputError, shortened
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, override
-from shoal.rollouts.host import Workers
+from shoal.rollouts.host import Parallelism, Workers
+from shoal.rollouts.ray import actors
 from shoal.rollouts.worker import local_workers
 from shoal.sides.opponents import PAST, FrozenPolicies, against
 from shoal.sides.past_selves import against_past
@@ -170,6 +171,8 @@ def _built(
 ) -> Built:
     make = partial(make_algorithm, name, env.spec, settings=settings, scale=scale, opponents=opponents)
     algorithm = make(config)
+    if settings.opponent_options.opponents == PAST:
+        _check_past(settings, _together(env, settings, scale))
     # Only the algorithm knows how much its replay buffers must hold. Its schedules begin with its first update.
     waiting = feed.updates_before_learning(algorithm.replay, settings.num_envs, settings.rollout_length)
     if waiting:
@@ -195,6 +198,31 @@ def _layout(env: AnyEnvironment, settings: Settings, devices: int | None) -> tup
     else:
         registry.check_spec(env.spec)
     return layout, Scale(layout.num_envs, settings.rollout_length, settings.schedule_updates)
+
+
+def _together(env: AnyEnvironment, settings: Settings, scale: Scale) -> int:
+    """Number of environments of one seed for which the policies act at once: those of a device, of a part that worker
+    processes step while the policies act for another, or of a Ray actor."""
+    if isinstance(env, Environment):
+        return scale.num_envs
+    parallelism = Parallelism(settings.seeds, settings.num_envs, settings.num_workers)
+    return settings.num_envs // (actors(parallelism) if settings.workers == "ray" else parallelism.parts)
+
+
+def _check_past(settings: Settings, together: int) -> None:
+    """Check that each past self plays either side, where policies act for ``together`` environments at once.
+
+    Raises:
+        InputError: too few of them are for past selves.
+    """
+    share, window = settings.opponent_options.past_share, settings.opponent_options.past_window
+    held = round(share * together)
+    if held < 2 * window:
+        enough = math.ceil(2 * window / share) * (settings.num_envs // together)
+        raise InputError(
+            f"Past selves play in {held} of {together} environments in which the policies act at once, and past_window "
+            f"{window} needs at least {2 * window}: raise num_envs to {enough} or past_share, or lower past_window."
+        )
 
 
 def check_hosts(algorithm: str, env: AnyEnvironment, config: Any, settings: Settings) -> None:
@@ -288,13 +316,6 @@ def _combined(
         algorithm, share = _normalised(name, spec, config, settings, one), opponent_options.past_share
         if scale is None:
             return against_past(algorithm, spec, side, window, 1, share, False)
-        held = round(share * scale.num_envs)
-        if held < 2 * window:
-            enough = math.ceil(2 * window / opponent_options.past_share) * (settings.num_envs // scale.num_envs)
-            raise InputError(
-                f"Past selves play in {held} of {scale.num_envs} environments of a device, and past_window {window} "
-                f"needs at least {2 * window}: raise num_envs to {enough} or past_share, or lower past_window."
-            )
         return against_past(algorithm, spec, side, window, opponent_options.every(scale), share, True)
     side = first_side(spec, opponent_options.side)
     opponents = opponents or opponents_in(opponent_options.opponents, spec, wrapping=settings.wrapping)
