@@ -125,8 +125,6 @@ def _to(numbers: set[int]) -> str:
 
 
 OBSERVATION = "observation"
-_TOLD: set[str] = set()
-"""Titles of the teams of which this process has warned that masks are missing."""
 Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray | jax.Array
 
 
@@ -177,6 +175,8 @@ class Policies:
         self._algorithm, self._key = algorithm, jax.random.key(seed)
         self._act = jax.jit(algorithm.act, static_argnums=4)
         self._converter = Converter(self.spec) if self.spec.interface else None
+        self._told: set[str] = set()
+        """Of what this team and its agents have warned."""
         self.reset()
 
     def __repr__(self) -> str:
@@ -266,8 +266,8 @@ class Policies:
     def _tell_of_masks(self) -> None:
         """Warn once of missing masks where agents take turns; of other environments it is not stored whether they have
         masks."""
-        if self.spec.turns and self._title not in _TOLD:
-            _TOLD.add(self._title)
+        if self.spec.turns and "masks" not in self._told:
+            self._told.add("masks")
             notices.warn(
                 f"Agents take turns in {self.spec.name}, so not every action is always legal, but act was given no "
                 "masks: pass legal, or the policies may choose illegal actions."
@@ -364,6 +364,7 @@ class Policies:
             wrapping=self._wrapping,
             title=self._title,
         )
+        team._told = self._told
         return AgentPolicy(team, index)
 
     def _index(self, name: str | int | np.integer) -> int:
