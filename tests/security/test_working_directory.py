@@ -17,6 +17,7 @@ import toys
 from shoal import algorithms
 from shoal.checking import process as checking
 from shoal.cli import commands
+from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.plots import figures
 from shoal.rollouts import ray
@@ -164,6 +165,15 @@ def test_a_module_that_is_named_as_a_library_is_not_exchanged_for_it(beside_a_li
         user_modules.import_user_object("own_library:make", "environment")
     said = r"own/own_library\.py and .*libraries/own_library\.py are both the module 'own_library': rename or .*\."
     assert re.search(said, str(refused.value)) and "own_library" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["pettingzoo:own_library", "gymnasium:own_library:Own-v0"])
+def test_nor_is_one_that_another_library_imports(name: str, beside_a_library: Path) -> None:
+    pytest.importorskip(name.partition(":")[0])
+    said = r"own/own_library\.py and .*libraries/own_library\.py are both the module 'own_library'"
+    with user_modules.found_in(str(beside_a_library)), pytest.raises(InputError, match=said):
+        registry.make(name)
+    assert "own_library" not in sys.modules
 
 
 def test_matplotlib_is_imported_in_one_place() -> None:

@@ -236,7 +236,7 @@ def import_user_object(name: str, kind: str) -> Any:
     reachable()
     module = name.partition(":")[0]
     refuse_standard(module, name, kind)
-    _refuse_hidden(module)
+    refuse_hidden(module)
     factory = imported(name, name, kind)
     _sources[module] = getattr(sys.modules[module], "__spec__", None), source(module, imported=True)
     return factory
@@ -252,7 +252,7 @@ def refuse_standard(module: str, name: str, kind: str) -> None:
         raise InputError(f"{name!r} leads to the module {module!r} of Python's standard library, which has no {kind}s.")
 
 
-def _refuse_hidden(module: str) -> None:
+def refuse_hidden(module: str) -> None:
     """Refuse a module of the working directory that Python does not find, as another module has its name.
 
     Raises:

@@ -130,6 +130,7 @@ def _game(
         raise InputError(lacking(name, "gymnasium", error, install("gymnasium"))) from error
     if ":" in task:
         user_modules.reachable()
+        user_modules.refuse_hidden(task.partition(":")[0])
     given = {"disable_env_checker": True, **options}
     if render:
         with contextlib.suppress(Exception), warnings.catch_warnings():  # without a renderer if it has none

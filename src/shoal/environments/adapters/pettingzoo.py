@@ -221,6 +221,7 @@ def _module(task: str, name: str) -> Any:
         raise InputError(f"{name} does not name a module; names look like pettingzoo:mpe2.simple_spread_v3.")
     if user_modules.top(task) not in ("pettingzoo", "mpe2"):
         user_modules.reachable()
+        user_modules.refuse_hidden(task)
     family, _, module = f"pettingzoo.{task.removeprefix('pettingzoo.')}".rpartition(".")
     short, missing = family.rpartition(".")[2], ""
     extra = f": pip install 'pettingzoo[{short}]'" if short in _EXTRAS else ""
