@@ -1,5 +1,6 @@
 """A network whose parameters do not depend on how many agents, entities, and actions on entities there are."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -14,10 +15,18 @@ from shoal.environments.spec_rules import check_spec
 from shoal.errors import InputError
 from shoal.networks.architecture import Body
 from shoal.networks.body import build_body
-from shoal.networks.inputs import InputPart, Kind, Layout, layout_of_agents, observation_layout, vector_layout
+from shoal.networks.inputs import (
+    InputPart,
+    Kind,
+    Layout,
+    critic_input,
+    layout_of_agents,
+    observation_layout,
+    vector_layout,
+)
 from shoal.options.flags import spec_to_json
 from shoal.runs import init_from
-from shoal.spec import Discrete, EnvSpec, Part
+from shoal.spec import Discrete, EnvSpec, Part, equal_agents
 from shoal.storage.checkpoint import StoredArrays
 from shoal.trust.run_file import spec_of
 from shoal.types import Scale
@@ -169,6 +178,22 @@ def test_a_critic_of_the_team_reads_the_mean_of_its_agents_where_the_dead_are_ze
         seen = sum(encoded(params, x[row][i].astype(np.float64), 2, 2)[0] for i in (0, 2)) / 3
         expected = linear(params["head"], np.tanh(linear(params["layers"][0], seen)))
         np.testing.assert_allclose(y[row], expected, atol=2e-4)
+
+
+def test_a_living_agent_whose_features_are_all_zero_is_not_a_dead_one_for_a_critic_of_the_team():
+    """It sees no entity, and its own features are 0, as normalised ones are at their means."""
+    spec = equal_agents("game", "unit", 2, obs=2 * F + 4, state=1, actions=3, horizon=5, shared_reward=True)
+    spec = replace(spec, parts=((Part((2, F), name="enemies"), Part((4,), name="own")),) * 2)
+    source = critic_input(spec, "concat", False)
+    net, obs = build_body(BODY, source.layout, 1), jnp.zeros((2, 2 * F + 4)).at[0].set(random(2 * F + 4))
+    params = noise(net)
+    each = [encoded(params, np.asarray(row, np.float64), 2, 0)[0] for row in obs]
+    for alive, seen in ((True, sum(each) / 2), (False, each[0] / 2)):
+        step = toys.step_of(spec, obs, 0.0, False, False, alive=jnp.array([True, alive]))
+        x = source.features(jax.tree.map(lambda leaf: leaf[None, None], step))
+        expected = linear(params["head"], np.tanh(linear(params["layers"][0], seen)))
+        np.testing.assert_allclose(apply(net, params, (), x, FIRST[:1, :1])[1][0, 0], expected, atol=2e-4)
+    assert np.abs(each[1]).max() > 0.1
 
 
 def test_what_depends_on_the_number_of_agents_is_refused():

@@ -198,10 +198,13 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     if kind == "local":
         return actor_input(spec, agent_id)
     if kind == "concat":
-        layout = layout_of_agents(own, range(n))
+        layout, mark = layout_of_agents(own, range(n)), _mark_of_living(own)
 
         def all_observations(step: Step) -> Array:
-            return _alive(step, _seen(spec, step)).reshape(*step.obs.shape[:-2], layout.width)
+            seen = _seen(spec, step)
+            if mark is not None:
+                seen = jnp.where((seen != 0).any(-1, keepdims=True), seen, mark)
+            return _alive(step, seen).reshape(*step.obs.shape[:-2], layout.width)
 
         return Input(layout, all_observations, False)
     if kind == "state":
@@ -218,6 +221,18 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     novel = np.array(spec.novel)
     layout = state + vector_layout(len(novel)) + number
     return Input(layout, lambda step: _with_state(step, _seen(spec, step)[..., novel]), True)
+
+
+def _mark_of_living(own: Layout) -> Float[np.ndarray, " F"] | None:
+    """What stands for the features of a living agent that are all 0, where a network of the team knows dead agents by
+    that: one feature of a vector, since one of an entity would say that it is there. None without sets of entities,
+    which such networks read, or without vectors."""
+    parts = [np.zeros(part.shape, np.float32) for part in own.parts]
+    vector = next((part for part in parts if part.ndim == 1 and part.size), None)
+    if vector is None or all(part.ndim != 2 for part in parts):
+        return None
+    vector[0] = _THERE
+    return np.concatenate([part.reshape(-1) for part in parts])
 
 
 def encode_actions(space: Discrete | Box, u: Array, step: Step) -> Float[Array, "*b N A"]:
@@ -274,7 +289,7 @@ def _scaled_observation(stats: normalise.Running | tuple[normalise.Running, ...]
 
 
 _THERE = 1e-6
-"""The features of an entity that is there and whose own are all at their means."""
+"""The features of an entity that is there and whose own are all at their means, and one of such an agent."""
 
 
 def _parts_of(stats: tuple[normalise.Running, ...], obs: Num[Array, "*b O"]) -> list[Array]:
