@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.storage import manifest
+from shoal.storage import folders, manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.log import Log
 
@@ -40,6 +40,12 @@ def test_a_run_folder_holds_no_pickle_and_nothing_private(tmp_path: Path, monkey
             assert not data.startswith(bytes([0x80, protocol])) and bytes([0x80, protocol, 0x95]) not in data
         assert MACHINE not in file.name and MACHINE.encode() not in data, file
         assert str(tmp_path).encode() not in data, file
+
+
+def test_the_steps_of_an_update_are_those_of_sound_settings_alone():
+    assert folders.steps_per_update({"num_envs": 3, "rollout_length": 5}) == 15
+    for settings in (None, [], {}, {"num_envs": 3}, {"num_envs": True, "rollout_length": 5}, {"num_envs": 3.0}):
+        assert folders.steps_per_update(settings) is None
 
 
 def test_heavy_libraries_are_imported_late():

@@ -177,13 +177,10 @@ def facts_of(
 
 def _passed(folder: Path, settings: Any, evaluation: Mapping[str, Any]) -> int | None:
     """The step of the final evaluation, if a checkpoint or policies of a later one are there."""
-    sizes: list[Any] = [None]
-    if isinstance(settings, dict):
-        sizes = [settings.get(name) for name in ("num_envs", "rollout_length")]
-    step = evaluation.get("step")
-    if type(step) is not int or any(type(size) is not int for size in sizes):
+    step, per_update = evaluation.get("step"), folders.steps_per_update(settings)
+    if type(step) is not int or per_update is None:
         return None
-    return step if folders.newest_step(folder, math.prod(sizes)) > step else None
+    return step if folders.newest_step(folder, per_update) > step else None
 
 
 def _scores(found: Mapping[str, Any]) -> Scores | None:

@@ -1,5 +1,6 @@
 """The folder of a run: its name, the check that it holds no other run, and ``evaluation.json``."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -119,6 +120,15 @@ def read_evaluation(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def steps_per_update(settings: Any) -> int | None:
+    """Environment steps of an update, per seed, from the unchecked ``settings`` of a ``run.json``; None if they do not
+    say."""
+    sizes: list[Any] = [None]
+    if isinstance(settings, dict):
+        sizes = [settings.get(name) for name in ("num_envs", "rollout_length")]
+    return None if any(type(size) is not int for size in sizes) else math.prod(sizes)
 
 
 def newest_step(folder: Path, per_update: int) -> int:

@@ -5,7 +5,6 @@ one configuration, on one or several environments.
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -217,10 +216,10 @@ def _seeds(run: Mapping[str, Any], where: str) -> tuple[int, ...]:
 
 
 def _steps_per_update(run: Mapping[str, Any], where: str) -> int:
-    sizes = [run["settings"].get(name) for name in ("num_envs", "rollout_length")]
-    if any(type(size) is not int for size in sizes):
-        raise InputError(f"{where} does not describe a run: its num_envs × rollout_length is {shortened(sizes)}.")
-    return math.prod(sizes)
+    found = folders.steps_per_update(run["settings"])
+    if found is None:
+        raise InputError(f"{where} does not describe a run: its num_envs and rollout_length are no two whole numbers.")
+    return found
 
 
 def _step(evaluation: Mapping[str, Any], folder: Path) -> int:
