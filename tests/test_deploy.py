@@ -254,6 +254,13 @@ def test_the_example_plays_legal_actions_and_begins_episodes_anew(
 
 
 @pytest.mark.parametrize("case", ["discrete"], indirect=True)
+@pytest.mark.parametrize("state", ["abc", [[1.0], [1.0, 2.0]], object()])
+def test_a_state_that_is_no_array_of_numbers_is_one_sentence(case: Case, state: Any) -> None:
+    with pytest.raises(InputError, match=r"^The global state is no array of numbers: "):
+        case.policies().act(*told(case, 0), state=state)
+
+
+@pytest.mark.parametrize("case", ["discrete"], indirect=True)
 def test_missing_masks_where_agents_take_turns_are_told_once(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     rows = case.observations(0)
     case.policies().act(rows)

@@ -413,7 +413,10 @@ class Policies:
             if self._algorithm.acts_on == "state":
                 raise InputError(f"This team reads the global state, {width} numbers: give it as state.")
             return np.zeros(width)
-        state = np.asarray(given).reshape(-1)
+        try:
+            state = np.asarray(given, np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            raise InputError(f"The global state is no array of numbers: {shortened(given)}.") from None
         if state.size != width:
             raise InputError(f"The global state has width {width}, not {state.size}.")
         if self._algorithm.acts_on == "state" and not np.isfinite(state.astype(np.float32)).all():
