@@ -236,6 +236,11 @@ def test_an_id_of_wandb_in_the_folder_is_only_data(id: Any, tmp_path: Path, monk
         assert (given[-1]["id"] == "abc") == same
 
 
+def test_a_tag_of_wandb_is_not_a_list_of_letters() -> None:
+    for tags, given in (("one", ("one",)), (["a", "b"], ("a", "b")), ((), ())):
+        assert shoal.WandbLogger("p", tags=tags).tags == given
+
+
 def test_a_missing_dependency_of_wandb_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "wandb.py").write_text("import a_dependency_of_wandb")
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
@@ -244,6 +249,10 @@ def test_a_missing_dependency_of_wandb_is_named(tmp_path: Path, monkeypatch: pyt
         InputError, match="Logging to W&B needs the module 'a_dependency_of_wandb', which wandb imports"
     ):
         started(tmp_path, shoal.WandbLogger("p"))
+
+
+def test_a_file_of_mlflow_with_other_entries_is_only_data() -> None:
+    assert shoal.MLflowLogger("http://host")._known("http://host", {"run_id": ["x"], "tracking": {}}) is None
 
 
 @pytest.mark.slow

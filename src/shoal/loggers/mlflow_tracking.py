@@ -107,7 +107,7 @@ class MLflowLogger(Logger):
     def _known(self, uri: str, stored: Mapping[str, Any]) -> str | None:
         """The id of the stored run, which is continued; None if there is none in this store."""
         id = stored.get("run_id")
-        if {"tracking": uri, "experiment": self.experiment}.items() - stored.items():
+        if (stored.get("tracking"), stored.get("experiment")) != (uri, self.experiment):
             return None
         if not isinstance(id, str) or not re.fullmatch(r"[0-9a-f]{32}", id):
             return None

@@ -7,6 +7,7 @@ from typing import Any
 
 from shoal.errors import InputError
 from shoal.loggers.logger import Logger, one_line, required, run_facts
+from shoal.options.convert import items_of
 from shoal.system.extras import install, lacking
 from shoal.training.callbacks import Context
 
@@ -31,7 +32,7 @@ class WandbLogger(Logger):
         *,
         entity: str | None = None,
         name: str | None = None,
-        tags: Sequence[str] = (),
+        tags: str | Sequence[str] = (),
         upload: bool = False,
     ):
         """Create the logger; nothing is imported or sent yet.
@@ -40,17 +41,17 @@ class WandbLogger(Logger):
             project: the W&B project, or ``entity/project``.
             entity: the user or team that has the project; None for W&B's default.
             name: name of the run; None for the name of its folder.
-            tags: of the run.
+            tags: of the run; a text is the only one.
             upload: also upload the trained policies (the folder ``policy``), as an artifact.
 
         Raises:
-            InputError: ``project`` is empty.
+            InputError: ``project`` is empty, or ``tags`` is no list.
         """
         team, slash, rest = required(project, "W&B needs the name of a project").rpartition("/")
         if slash and (entity is not None or not team or not rest or "/" in team):
             raise InputError(f"The project {project!r} is not of the form project or entity/project.")
         self.project, self.entity = rest, entity if entity is not None else team or None
-        self.name, self.tags, self.upload = name, tags, upload
+        self.name, self.tags, self.upload = name, items_of("tags", tags, str), upload
         self._run: Any = None
 
     def begin(self, context: Context, stored: Mapping[str, Any]) -> Mapping[str, Any]:
