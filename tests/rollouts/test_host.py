@@ -164,6 +164,18 @@ def test_an_environment_that_cannot_be_built_again(tmp_path: Path) -> None:
         assert len(said) == 1
 
 
+def test_a_worker_that_cannot_be_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was learned is saved then, too."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    with rolling(counters.hosted(False, "die", str(tmp_path)), 1) as (rollout, _):
+        monkeypatch.setattr("shoal.rollouts.worker.subprocess.Popen", full)
+        with pytest.raises(GameError, match=r"worker 0 died \(exit code 7\) and cannot be started again: Resource"):
+            collected(rollout)
+
+
 @pytest.mark.parametrize(("envs", "workers"), [(5, 3), (3, 8), (1, 2)])
 def test_any_number_of_workers(envs: int, workers: int) -> None:
     """Also where they have unequally many games, more than one seed's, or there are more of them than games."""

@@ -222,9 +222,12 @@ class Pool:
         games = sum(map(len, one.groups))
         self.warn(f"Worker {one.number} {how} and is started again; {games} episodes were cut off.")
         one.end()
-        self._start(one)
         try:
+            self._start(one)
             self._greet(one)
+        except OSError as error:  # too many processes or open files, or too little memory
+            what = f"{self.env.spec.name}: worker {one.number} {how} and cannot be started again: {error.strerror}"
+            raise GameError(what, None, "", "") from None
         except InputError as error:  # the games could be built before, so this is a fault of the environment
             raise GameError(str(error), None, "", "") from None
         one.lost = [True] * len(one.groups)
