@@ -251,6 +251,19 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train mappo mpe/simple_spread --reward-clip 5", "reward_clip clips normalised rewards"),
         ("train sable mpe/simple_spread --no-memory --decay 0.5", "decay is that of memory over time: add --memory"),
         ("train magpo mpe/simple_spread --guider mat --decay 0.5", "decay is that of Sable's network: choose"),
+        ("train magpo mpe/simple_spread --recurrent 8 --chunk-length 8", "chunk_length is not used with a guider that"),
+        ("train masac mpe/simple_spread --order fixed", "order matters only to agents that share parameters"),
+        ("train commnet mpe/simple_spread --draws 4", "draws is that of the baselines counterfactual and optimal"),
+        ("train mapg+maddpg mpe/simple_tag --draws 4", "draws is for continuous actions, and mpe/simple_tag has"),
+        ("train maddpg mpe/simple_spread --model-entropy-coef 1", "model_entropy_coef is that of models of the other"),
+        ("train haddpg mpe/simple_spread --noise-fraction 0.5", "noise_fraction is that of a change of the noise"),
+        ("train matd3 mpe/simple_spread --target-noise 0.1", "target_noise is for continuous actions, and mpe/simple"),
+        ("train mappo+maddpg mpe/simple_tag --side2-noise 0.1", "side2_noise is for continuous actions"),
+        ("train hasac mpe/simple_spread --no-adapt-alpha --entropy-share 1", "entropy_share is that of adapted temper"),
+        (
+            "train hasac mpe/simple_spread --env.continuous-actions --entropy-share 1",
+            "entropy_share is for discrete actions, and mpe/simple_spread has continuous ones",
+        ),
         ("train mappo mpe/simple_spread --target-entropy-rate 0.1", "target_entropy_rate is a step towards"),
         ("train mappo mpe/simple_spread --value-norm none --value-norm-beta 0.9", "value_norm_beta is that of the"),
         ("train mappo mpe/simple_spread --folder a\0b", "holds the character NUL"),
@@ -289,6 +302,23 @@ def test_bad_input(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert said in err
     assert err.startswith("shoal: ") and err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "mappo mpe/simple_spread --target-entropy 0 --target-entropy-rate 0.1",
+        "mapg mpe/simple_spread --env.continuous-actions --draws 4",
+        "haddpg mpe/simple_spread --env.continuous-actions --noise-final 0 --noise-fraction 0.5",
+        "maddpg mpe/simple_spread --env.continuous-actions --logit-coef 0.1",
+        "masac mpe/simple_spread --sharing shared --order fixed",
+        "magpo mpe/simple_spread --recurrent 8 --no-memory --chunk-length 8",
+    ],
+)
+def test_options_with_an_effect_are_not_refused(shoal: Callable, words: str) -> None:
+    code, out, err = shoal("train", *words.split(), "--print-config")
+    assert (code, err) == (0, "")
+    assert f"{words.split()[-2].removeprefix('--').replace('-', '_')} = " in out
 
 
 @pytest.mark.parametrize(

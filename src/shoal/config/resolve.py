@@ -24,7 +24,7 @@ from shoal.storage.zoo import located
 from shoal.training.settings import Settings
 from shoal.trust import permission
 from shoal.trust.run_file import TRUST, config_of_run, described_run, own_record, why_not_own
-from shoal.types import AnyEnvironment, Environment, EnvSpec
+from shoal.types import AnyEnvironment, Discrete, Environment, EnvSpec
 
 # Settings and hyper-parameters, merged from layers.
 
@@ -352,29 +352,51 @@ def _option(name: str, value: Any, parameter: inspect.Parameter | None) -> Any:
 class _Need(NamedTuple):
     """What an option needs to have an effect."""
 
-    option: str
-    """The other option, of the settings or of the same algorithm."""
-    unused: Any
-    """The value of the other option with which there is no effect; None also stands for False."""
+    unused: Mapping[str, tuple[Any, ...]]
+    """Other options, of the settings or of the same algorithm, with the values at which there is no effect; where there
+    are several, only if each of them has such a value."""
     sentence: str
     """What the message says after the option's name."""
+    algorithm: str = ""
+    """The only algorithm where it is needed; empty for all that have the option."""
 
 
-_MEMORY = _Need("memory", None, "is that of memory over time: add --memory")
-_SABLE = _Need("guider", "mat", "is that of Sable's network: choose --guider sable")
+_OFF = (None, False)
+_MEMORY = _Need({"memory": _OFF}, "is that of memory over time: add --memory")
+_SABLE = _Need({"guider": ("mat",)}, "is that of Sable's network: choose --guider sable")
+_MODELS = _Need({"policies": ("true",)}, "is that of models of the other agents: choose --policies inferred")
 _NEEDS: dict[str, tuple[_Need, ...]] = {
-    "address": (_Need("workers", "processes", "is that of a Ray cluster: add --workers ray"),),
-    "alpha_learning_rate": (_Need("adapt_alpha", None, "is the step size of the temperature: add --adapt-alpha"),),
-    "curve_episodes": (_Need("eval_every", None, "is that of evaluations during training: add --eval-every"),),
-    "chunk_length": (_Need("recurrent", None, "is that of recurrent nets: set their width with --recurrent H"),),
+    "address": (_Need({"workers": ("processes",)}, "is that of a Ray cluster: add --workers ray"),),
+    "alpha_learning_rate": (_Need({"adapt_alpha": _OFF}, "is the step size of the temperature: add --adapt-alpha"),),
+    "curve_episodes": (_Need({"eval_every": _OFF}, "is that of evaluations during training: add --eval-every"),),
+    "chunk_length": (
+        _Need({"recurrent": _OFF}, "is that of recurrent nets: set their width with --recurrent H"),
+        _Need(
+            {"guider": ("sable",), "memory": (True,)},
+            "is not used with a guider that remembers, since it learns from whole rollouts: add --no-memory",
+        ),
+    ),
     "decay": (_MEMORY, _SABLE),
+    "draws": (
+        _Need({"baseline": ("none", "value")}, "is that of the baselines counterfactual and optimal: choose one"),
+    ),
+    "entropy_share": (_Need({"adapt_alpha": _OFF}, "is that of adapted temperatures: add --adapt-alpha"),),
     "memory": (_SABLE,),
+    "model_entropy_coef": (_MODELS,),
+    "model_learning_rate": (_MODELS,),
+    "noise_fraction": (_Need({"noise_final": (None,)}, "is that of a change of the noise: set --noise-final"),),
+    "order": (
+        _Need({"sharing": ("independent",)}, "matters only to agents that share parameters: set --sharing", "masac"),
+    ),
     "position": (_MEMORY,),
     "retention_chunk": (_MEMORY,),
-    "reward_clip": (_Need("normalise_rewards", None, "clips normalised rewards: add --normalise-rewards"),),
-    "target_entropy_rate": (_Need("target_entropy", None, "is a step towards --target-entropy: set it"),),
-    "value_norm_beta": (_Need("value_norm", "none", "is that of the statistics of --value-norm: choose running"),),
+    "reward_clip": (_Need({"normalise_rewards": _OFF}, "clips normalised rewards: add --normalise-rewards"),),
+    "target_entropy_rate": (_Need({"target_entropy": (None,)}, "is a step towards --target-entropy: set it"),),
+    "value_norm_beta": (_Need({"value_norm": ("none",)}, "is that of the statistics of --value-norm: choose running"),),
 }
+_OF_BOXES = ("draws", "log_std", "noise", "noise_final", "noise_fraction", "target_noise", "target_noise_clip")
+_OF_DISCRETE = ("entropy_share", "relaxation", "temperature")
+"""Options of Shoal's algorithms that have an effect with one kind of actions only."""
 
 
 _OF_WORKERS = ("num_workers", "worker_timeout")
@@ -395,26 +417,39 @@ def check_effect(
         config: its algorithm's.
         given: names of the options that the command names.
         environment: the environment's name.
-        build: builds it; called for options of workers only.
+        build: builds it; called for options of workers and of one kind of actions only.
 
     Raises:
         InputError: one has no effect.
     """
+    shipped = names.built_in(environment) or environment.startswith(tuple(names.FAMILIES))
     for name in (name for name in _OF_WORKERS if name in given):
         if name == "worker_timeout" and settings.workers == "processes" and settings.num_workers == 0:
             raise InputError(f"{name} is that of worker processes, and num_workers 0 starts none: leave out {name}.")
-        shipped = names.built_in(environment) or environment.startswith(tuple(names.FAMILIES))
         if shipped and isinstance(build(), Environment):
             raise InputError(
                 f"{name} is that of worker processes, and {environment} is compiled with the update: leave out {name}."
             )
-    values = flags_of(settings) | flags_of(config)
+    found = {leaf.name: leaf for part in (settings, config) for leaf in leaves(part)}
     for name in given:
-        side = match[0] if (match := re.match("side[0-9]+_", name)) else ""
-        for need in _NEEDS.get(name.removeprefix(side), ()):
-            others = [x for flag, x in values.items() if re.fullmatch(f"{side or '(side[0-9]+_)?'}{need.option}", flag)]
-            if others and all(x in (None, False, need.unused) for x in others):
+        plain = re.sub("^side[0-9]+_", "", name)
+        sides = [leaf.removesuffix(plain) for leaf in found if re.fullmatch(f"(side[0-9]+_)?{name}", leaf)]
+        for need in _NEEDS.get(plain, ()):
+            if sides and all(_unmet(need, side, found, plain) for side in sides):
                 raise InputError(f"{name} {need.sentence}, or leave out {name}.")
+        ours = shipped and any(found[side + plain].kind.__module__.startswith("shoal.") for side in sides)
+        if ours and plain in (*_OF_BOXES, *_OF_DISCRETE):
+            own, other = ("continuous", "discrete") if plain in _OF_BOXES else ("discrete", "continuous")
+            if isinstance(build().spec.action, Discrete) == (plain in _OF_BOXES):
+                raise InputError(f"{name} is for {own} actions, and {environment} has {other} ones: leave out {name}.")
+
+
+def _unmet(need: _Need, side: str, found: Mapping[str, Leaf], option: str) -> bool:
+    """Whether an option lacks what it needs; ``side`` is the prefix of its side, if it has one."""
+    if need.algorithm not in ("", found[side + option].kind.__module__.rpartition(".")[2]):
+        return False
+    others = [(found.get(side + other), values) for other, values in need.unused.items()]
+    return all(leaf is not None and leaf.value in values for leaf, values in others)
 
 
 def as_toml(found: Configured) -> str:
