@@ -353,6 +353,16 @@ def test_a_mistake_is_one_sentence(mistake: str, tmp_path: Path) -> None:
     check_refused(build, GRID, MISTAKES[mistake], tmp_path)
 
 
+def test_a_metric_of_training_is_one_of_some_run_of_the_study(tmp_path: Path) -> None:
+    text = GRID.replace(', "matrix/two_step"', "").replace("[0.9, 0.99]", "[0.9]")
+    study = read_study(write_study_file(tmp_path, text + "[record]\nmetrics = ['return/agent_0', 'entropy', 'q']"))
+    cells = plan(study, tmp_path)
+    of_mappo = [cell for cell in cells if cell.algorithm == "mappo"]
+    check_built(study, of_mappo, cells)  # q is QMIX's, whose run does not train now
+    with pytest.raises(InputError, match=r": \[record\] There is no metric of training named 'q'; "):
+        check_built(study, of_mappo)
+
+
 def test_the_grid_itself_has_no_mistake(tmp_path: Path) -> None:
     path = write_study_file(tmp_path)
     check_built(read_study(path), plan(read_study(path), tmp_path))

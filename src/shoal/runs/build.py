@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from jaxtyping import PRNGKeyArray
 
 from shoal import algorithms
 from shoal.environments import registry
@@ -33,9 +34,10 @@ from shoal.storage.zoo import located, shown
 from shoal.training import checks, feed, hosts, pretraining, sharding
 from shoal.training.crossplay import first_side, past_sides
 from shoal.training.evaluation import BEST_FOLDER
+from shoal.training.hosted import host_trajectory_shape
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import described_run
-from shoal.types import Algorithm, AnyEnvironment, Decision, Environment, EnvSpec, PyTree, Scale
+from shoal.types import Algorithm, AnyEnvironment, Decision, Environment, EnvSpec, Metrics, PyTree, Scale
 
 OPPONENTS = "opponents"
 """The folder in a run folder that holds a copy of the run that its opponents come from."""
@@ -124,16 +126,29 @@ def check_build(
     *,
     opponents: "SavedOpponents | None" = None,
     devices: int | None = None,
-) -> None:
-    """Check a configuration as :func:`build` does, without collecting experience: what needs it is not checked.
+) -> Built | None:
+    """What a run trains with, without collecting experience: None if the algorithm decides by it, for a check.
 
     Raises:
         InputError: a setting, the configuration or the environment is invalid.
     """
     layout, scale = _layout(env, settings, devices)
-    if pretraining.preparation(algorithms.get(algorithm), env.spec, config, scale) is None:
-        made = partial(_built, algorithm, env, config, settings, opponents)
-        _on_fitting_devices(made, settings, layout, scale, devices)
+    if pretraining.preparation(algorithms.get(algorithm), env.spec, config, scale) is not None:
+        return None
+    made = partial(_built, algorithm, env, config, settings, opponents)
+    return _on_fitting_devices(made, settings, layout, scale, devices)
+
+
+def update_metrics(built: Built, settings: Settings) -> list[str]:
+    """The names of the metrics of an update, which is traced; nothing is compiled."""
+    algorithm, num_envs = built.algorithm, built.layout.num_envs
+    newest = host_trajectory_shape(built.env, algorithm, num_envs, settings)
+    source = feed.make_feed(algorithm.replay, newest, num_envs, 1)
+
+    def update(key: PRNGKeyArray, newest: PyTree) -> Metrics:
+        return algorithm.update(algorithm.init(key), source.take(source.init(), newest, key), key)[1]
+
+    return list(jax.eval_shape(update, jax.random.key(0), newest))
 
 
 def _on_fitting_devices(

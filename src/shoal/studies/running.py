@@ -8,8 +8,10 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,8 +20,9 @@ from shoal import algorithms
 from shoal.bounds import check_bounds
 from shoal.environments import registry
 from shoal.errors import FULL, GameError, InputError, NonFiniteError, unknown
+from shoal.options.flags import flags_of
 from shoal.plots.texts import markdown_table
-from shoal.runs.build import check_build, wrapped_environment
+from shoal.runs.build import Built, check_build, update_metrics, wrapped_environment
 from shoal.storage import manifest
 from shoal.studies import archive, execution, ray_runs
 from shoal.studies.again import Again, records_root, rows_of, with_seed
@@ -46,6 +49,8 @@ from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import Changed, changed_modules, check_imports, permit_imports
 from shoal.system import notices
 from shoal.training import checks, sharding
+from shoal.training.settings import Settings
+from shoal.training.trainer import column_of
 from shoal.types import AnyEnvironment, EnvSpec
 
 OUT = Path("runs/studies")
@@ -178,7 +183,7 @@ def study(
     if cluster:
         check_cells(described, missing)
     with without_preallocation() if cluster else nullcontext():
-        check_built(described, missing)
+        check_built(described, missing, every)
         hardware = manifest.describe_machine()["hardware"]
     changes = changed_modules(cells, held)
     altered = {name for change in changes for name in change.runs}
@@ -312,22 +317,40 @@ def _free_programs() -> None:
 _ALWAYS = ("score", "length")
 
 
-def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
+class _Checked(NamedTuple):
+    """A cell whose environment and algorithm fit."""
+
+    spec: EnvSpec
+    """The wrapped environment's."""
+    settings: Settings
+    built: Built | None
+    """None for an algorithm that is made from experience."""
+    kind: str
+    """The same for cells with the same columns of the log, as no number decides which there are."""
+
+
+def check_built(study: StudyFile, cells: Sequence[Cell], every: Sequence[Cell] = ()) -> None:
     """Build the environment of every cell and make its algorithm; nothing is compiled.
+
+    Args:
+        study: the study.
+        cells: those that will train.
+        every: all of the study, which need not be buildable here. A metric of training has to be one of theirs.
 
     Raises:
         InputError: an environment cannot be built, an algorithm does not support its environment, or no environment has
-            the metric of a table. The message names the file and the run.
+            the metric of a table, or no run the metric of ``[record]``. The message names the file and the run.
     """
     if any(cell.flags.get("devices") != 1 for cell in cells):
         sharding.one_device_per_core()  # before JAX starts its devices
     environments: dict[str, AnyEnvironment] = {}
-    specs = []
+    checked = []
     for cell in cells:
         try:
-            specs.append(_check(cell, environments))
+            checked.append(_check(cell, environments))
         except InputError as error:
             raise study.error(f"{cell.title}: {error}") from None
+    specs = [one.spec for one in checked]
     named = [(f"[[{one.part}]] {one.number}", one.metric, one.where) for one in (*study.tables, *study.figures)]
     named += [(f"[[references]] {one.number}", one.metric, one.where) for one in study.references]
     named += [("[primary]", study.primary.metric, {})] if study.primary is not None else []
@@ -341,10 +364,41 @@ def check_built(study: StudyFile, cells: Sequence[Cell]) -> None:
         known = {name for spec in shown for name in (*spec.metrics, *spec.role_returns(np.zeros(spec.num_agents)))}
         if shown and metric not in (*_ALWAYS, *known):
             raise study.error(f"{title}: {unknown('metric', metric, (*_ALWAYS, *known))}")
+    if cells:
+        _check_curves(study, checked, [cell for cell in every if cell not in cells], environments)
 
 
-def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> EnvSpec:
-    """Check one cell as training does, and return the spec of its wrapped environment."""
+def _check_curves(
+    study: StudyFile, checked: Sequence[_Checked], others: Sequence[Cell], environments: dict[str, AnyEnvironment]
+) -> None:
+    """Check that each metric of ``[record]`` is one of training, at least in one run; updates are traced if need be."""
+    kinds: set[str] = set()
+    known: set[str] = set()
+    left = chain(checked, map(partial(_check, environments=environments), others))
+    while wrong := [name for name in study.curves if name not in known]:
+        try:
+            one = next(left, None)
+        except InputError:
+            return  # a run of another machine, which may have it
+        if one is None:
+            raise study.error(f"[record] {unknown('metric of training named', wrong[0], known)}")
+        if one.built is None or one.settings.workers == "ray":
+            return  # not known before it trains
+        if one.kind not in kinds:
+            kinds.add(one.kind)
+            known |= _columns(one.spec, update_metrics(one.built, one.settings), one.settings.eval_every is not None)
+
+
+def _columns(spec: EnvSpec, updates: Sequence[str], evaluated: bool) -> set[str]:
+    """The columns of a log that have a number for each seed."""
+    of_episodes, roles = ("return", *spec.metrics), spec.role_returns(np.zeros(spec.num_agents))
+    columns = {*of_episodes, *(f"return/{agent}" for agent in spec.agents), "episode_length"}
+    columns |= {column_of(name, spec) for name in updates}
+    return columns | {f"greedy/{name}" for name in (*of_episodes, *roles)} if evaluated else columns
+
+
+def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> _Checked:
+    """Check one cell as training does."""
     found = cell.merged()
     same = repr((cell.environment, sorted(cell.env.items())))
     if same not in environments:
@@ -356,5 +410,6 @@ def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> EnvSpec:
     check_bounds(config)
     env = wrapped_environment(built, settings)
     algorithms.check_alone(cell.algorithm, env.spec)
-    check_build(algorithms.canonical(cell.algorithm), env, config, settings)
-    return env.spec
+    built = check_build(algorithms.canonical(cell.algorithm), env, config, settings)
+    options = {name: x for name, x in (flags_of(settings) | flags_of(config)).items() if not isinstance(x, int | float)}
+    return _Checked(env.spec, settings, built, repr((cell.algorithm, same, sorted(options.items()))))

@@ -26,7 +26,7 @@ from shoal.training.program import Program, TrainState, every, learning, state_s
 from shoal.training.settings import Settings
 from shoal.training.sharding import SEED_SHARDS, Layout, shape_on, sharded
 from shoal.training.stopping import call, ready, wait
-from shoal.types import Algorithm, EpisodeStats, Learner, PyTree, Step, Trajectory
+from shoal.types import Algorithm, AnyEnvironment, EpisodeStats, Learner, PyTree, Step, Trajectory
 
 
 class Collected(NamedTuple):
@@ -244,7 +244,7 @@ def _put(trajectory: Trajectory, specs: Trajectory, layout: Layout) -> Trajector
 
 
 def host_trajectory_shape(
-    env: HostEnvironment, algorithm: Algorithm, num_envs: int, settings: Settings, *seeds: int
+    env: AnyEnvironment, algorithm: Algorithm, num_envs: int, settings: Settings, *seeds: int
 ) -> PyTree:
     """Shapes of a rollout; leaves [*seeds, T, E, ...]."""
 

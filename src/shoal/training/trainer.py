@@ -528,11 +528,11 @@ def log_row(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: 
         **named,
         **{f"return/{name}": or_none(returns[:, i]) for i, name in enumerate(spec.agents)},
         "episode_length": or_none(lengths),
-        **{_column(name, spec): [x / count for x in row[name]] for name in row if name not in _NO_METRICS},
+        **{column_of(name, spec): [x / count for x in row[name]] for name in row if name not in _NO_METRICS},
     }
 
 
-def _column(name: str, spec: EnvSpec) -> str:
+def column_of(name: str, spec: EnvSpec) -> str:
     """The log's column of an update's metric; a name that the environment's metrics also have gets a prefix."""
     return f"update/{name}" if name in spec.metrics else name
 
