@@ -252,6 +252,10 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train sable mpe/simple_spread --no-memory --decay 0.5", "decay is that of memory over time: add --memory"),
         ("train magpo mpe/simple_spread --guider mat --decay 0.5", "decay is that of Sable's network: choose"),
         ("train magpo mpe/simple_spread --recurrent 8 --chunk-length 8", "chunk_length is not used with a guider that"),
+        ("train qmix mpe/simple_spread --network mlp --channels 8", "channels is that of networks for images: choose"),
+        ("train mappo mpe/simple_spread --entity-heads 2", "entity_heads is that of attention among entities: choose"),
+        ("train mappo mpe/simple_spread --no-orthogonal --gain 2", "gain is that of orthogonal kernels: add --orth"),
+        ("train mappo mpe/simple_spread --blind --frame-stack 4", "frame_stack changes observations that --blind"),
         ("train masac mpe/simple_spread --order fixed", "order matters only to agents that share parameters"),
         ("train commnet mpe/simple_spread --draws 4", "draws is that of the baselines counterfactual and optimal"),
         ("train mapg+maddpg mpe/simple_tag --draws 4", "draws is for continuous actions, and mpe/simple_tag has"),
@@ -313,6 +317,7 @@ def test_bad_input(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "maddpg mpe/simple_spread --env.continuous-actions --logit-coef 0.1",
         "masac mpe/simple_spread --sharing shared --order fixed",
         "magpo mpe/simple_spread --recurrent 8 --no-memory --chunk-length 8",
+        "mappo skirmish/3m --critic-network entities --entity-heads 2",
     ],
 )
 def test_options_with_an_effect_are_not_refused(shoal: Callable, words: str) -> None:

@@ -354,7 +354,7 @@ class _Need(NamedTuple):
 
     unused: Mapping[str, tuple[Any, ...]]
     """Other options, of the settings or of the same algorithm, with the values at which there is no effect; where there
-    are several, only if each of them has such a value."""
+    are several, only if each that the algorithm has is at such a value."""
     sentence: str
     """What the message says after the option's name."""
     algorithm: str = ""
@@ -365,10 +365,21 @@ _OFF = (None, False)
 _MEMORY = _Need({"memory": _OFF}, "is that of memory over time: add --memory")
 _SABLE = _Need({"guider": ("mat",)}, "is that of Sable's network: choose --guider sable")
 _MODELS = _Need({"policies": ("true",)}, "is that of models of the other agents: choose --policies inferred")
+_BLIND = _Need({"blind": (True,)}, "changes observations that --blind replaces: leave out --blind")
+_WITHOUT_IMAGES, _WITHOUT_ENTITIES = ("mlp", "entities", "universal"), ("auto", "mlp", "cnn", "impala")
+_IMAGES = _Need(
+    {"network": _WITHOUT_IMAGES, "critic_network": (None, *_WITHOUT_IMAGES)},
+    "is that of networks for images: choose --network cnn or impala",
+)
+_ENTITIES = _Need(
+    {"network": _WITHOUT_ENTITIES, "critic_network": (None, *_WITHOUT_ENTITIES)},
+    "is that of attention among entities: choose --network entities or universal",
+)
 _NEEDS: dict[str, tuple[_Need, ...]] = {
     "address": (_Need({"workers": ("processes",)}, "is that of a Ray cluster: add --workers ray"),),
     "alpha_learning_rate": (_Need({"adapt_alpha": _OFF}, "is the step size of the temperature: add --adapt-alpha"),),
     "curve_episodes": (_Need({"eval_every": _OFF}, "is that of evaluations during training: add --eval-every"),),
+    "channels": (_IMAGES,),
     "chunk_length": (
         _Need({"recurrent": _OFF}, "is that of recurrent nets: set their width with --recurrent H"),
         _Need(
@@ -376,11 +387,17 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
             "is not used with a guider that remembers, since it learns from whole rollouts: add --no-memory",
         ),
     ),
+    "crop": (_BLIND,),
     "decay": (_MEMORY, _SABLE),
     "draws": (
         _Need({"baseline": ("none", "value")}, "is that of the baselines counterfactual and optimal: choose one"),
     ),
+    "entity_blocks": (_ENTITIES,),
+    "entity_heads": (_ENTITIES,),
     "entropy_share": (_Need({"adapt_alpha": _OFF}, "is that of adapted temperatures: add --adapt-alpha"),),
+    "frame_stack": (_BLIND,),
+    "gain": (_Need({"orthogonal": _OFF}, "is that of orthogonal kernels: add --orthogonal"),),
+    "greyscale": (_BLIND,),
     "memory": (_SABLE,),
     "model_entropy_coef": (_MODELS,),
     "model_learning_rate": (_MODELS,),
@@ -389,6 +406,7 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
         _Need({"sharing": ("independent",)}, "matters only to agents that share parameters: set --sharing", "masac"),
     ),
     "position": (_MEMORY,),
+    "resize": (_BLIND,),
     "retention_chunk": (_MEMORY,),
     "reward_clip": (_Need({"normalise_rewards": _OFF}, "clips normalised rewards: add --normalise-rewards"),),
     "target_entropy_rate": (_Need({"target_entropy": (None,)}, "is a step towards --target-entropy: set it"),),
@@ -448,8 +466,8 @@ def _unmet(need: _Need, side: str, found: Mapping[str, Leaf], option: str) -> bo
     """Whether an option lacks what it needs; ``side`` is the prefix of its side, if it has one."""
     if need.algorithm not in ("", found[side + option].kind.__module__.rpartition(".")[2]):
         return False
-    others = [(found.get(side + other), values) for other, values in need.unused.items()]
-    return all(leaf is not None and leaf.value in values for leaf, values in others)
+    others = [(found[side + other], values) for other, values in need.unused.items() if side + other in found]
+    return bool(others) and all(leaf.value in values for leaf, values in others)
 
 
 def as_toml(found: Configured) -> str:
