@@ -55,6 +55,7 @@ def test_help_of_training_grows_with_what_is_named(shoal: Callable) -> None:
     assert code == 0 and f"Paper: 0.99. (default: {TUNED['gamma']:g}; in [0, 1])" in plain, (
         "the preset's value is the default shown"
     )
+    assert "\nwrapping options:\n" in out and "\nopponent options:\n" in out
     assert "--env.convention mpe2|openai" in out and "--hidden INT..." in out and "``" not in out
 
 

@@ -41,7 +41,7 @@ def _arranged(command: Command) -> dict[str, list[Flag]]:
     first = [named[name] for name in command.first if name in named]
     shown = {"most-used options": first}
     for title, flags in groups.items():
-        words = "options" if title == "flags" else f"{title.replace('_', ' ')} options"
+        words = "options" if title == "flags" else f"{title.removesuffix('_options').replace('_', ' ')} options"
         shown[words] = [flag for flag in flags if flag not in first]
     last = next(reversed(shown.values()))
     last.append(Flag("help", bool, False, "Print this text."))

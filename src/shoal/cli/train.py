@@ -456,7 +456,7 @@ def _by_horizon(flag: Flag) -> Flag:
 
 def _about(words: Sequence[str], run: "shoal.Run | None") -> str:
     if run is not None:
-        return f"Continue the run of {words[0]} in {words[1]}, bit for bit as without an interruption."
+        return f"Continue the run of {words[0]} in {words[1]} from its newest intact checkpoint."
     if not words:
         return (
             "Train a team, or continue a run: shoal train ALGORITHM ENVIRONMENT, or shoal train --resume RUN. "
