@@ -72,6 +72,16 @@ def test_a_summary_tells_what_was_reached(tmp_path: Path):
     assert "cores; devices: 2 × " in text["on"]
 
 
+def test_an_unknown_metric_leaves_the_rest_of_a_summary(tmp_path: Path):
+    with Log(tmp_path, tensorboard=False) as log:
+        log.write({"step": 10, "return": [1.5], "spent": [None]})
+    manifest.write_run_json(tmp_path, {"spec": {"metrics": ["spent"]}})
+    assert summary(tmp_path).splitlines()[:2] == [
+        "final return  1.500  (1 seed; last row)",
+        "final spent   unknown in all episodes",
+    ]
+
+
 def test_a_summary_of_one_seed_claims_no_interval(tmp_path: Path):
     with Log(tmp_path, tensorboard=False) as log:
         log.write({"step": 10, "return": np.float32(1.5)})

@@ -156,8 +156,12 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
         seeds = max(np.size(row[metric]) for row in logged if metric in row)  # nothing but unknown values
     last = max(logged, key=lambda row: row["step"])
     metrics = [name for name in _metrics(folder) if name != metric and any(name in row for row in logged)]
+    nowhere = {name for name in metrics if all(x is None for row in logged for x in np.ravel(row.get(name)))}
     lines = [
-        (f"final {metric_words(name).replace('_', ' ')}", _final(folder, name, confidence))
+        (
+            f"final {metric_words(name).replace('_', ' ')}",
+            "unknown in all episodes" if name in nowhere else _final(folder, name, confidence),
+        )
         for name in ((metric, *metrics) if known else ())
     ]
     lines += [] if known else [("final return", "no episode ended")]
