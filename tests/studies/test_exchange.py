@@ -71,3 +71,6 @@ def test_without_records_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run is recorded"):
         shoal.results(write_study_file(tmp_path, GRID), marl_eval=tmp_path / "all.json")
     assert not (tmp_path / "all.json").exists()
+    with pytest.raises(InputError, match=r"There is no folder '.*recods' of records"):
+        shoal.results(write_study_file(tmp_path, GRID), records=tmp_path / "recods")
+    assert not list(tmp_path.rglob("*.md"))

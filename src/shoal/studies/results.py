@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from shoal.errors import InputError
 from shoal.plots import figures
 from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import marl_eval as marl_eval_format
@@ -149,10 +150,12 @@ def results(
             has imported them or has run the study.
 
     Raises:
-        InputError: the file or a combination in it is invalid, a record is damaged, there is none for ``marl_eval``, or
-            the file names a module that is not imported without ``trust``.
+        InputError: the file or a combination in it is invalid, there is no folder ``records``, a record is damaged,
+            there is none for ``marl_eval``, or the file names a module that is not imported without ``trust``.
         WriteError: the page cannot be written.
     """
+    if records is not None and not Path(records).is_dir():
+        raise InputError(f"There is no folder {str(records)!r} of records.")
     described = read_study(study_path(file))
     check_imports(described, trust)
     where = records_folder(described, records)
