@@ -156,7 +156,9 @@ def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95
         seeds = max(np.size(row[metric]) for row in logged if metric in row)  # nothing but unknown values
     last = max(logged, key=lambda row: row["step"])
     metrics = [name for name in _metrics(folder) if name != metric and any(name in row for row in logged)]
-    nowhere = {name for name in metrics if all(x is None for row in logged for x in np.ravel(row.get(name)))}
+    nowhere = {
+        name for name in metrics if all(x is None for row in logged for x in np.array([row.get(name)], object).ravel())
+    }
     lines = [
         (
             f"final {metric_words(name).replace('_', ' ')}",
