@@ -124,8 +124,8 @@ def against_past(
         return learner._replace(statistics=PastStatistics(learner.statistics, pool, jnp.zeros(window, jnp.int32)))
 
     def initial_carry(num_envs: int) -> PastCarry:
-        carry = algorithm.initial_carry(num_envs)
-        return PastCarry(carry, carry if held(num_envs) else ())
+        past = algorithm.initial_carry(num_envs) if held(num_envs) else ()
+        return PastCarry(algorithm.initial_carry(num_envs), past)
 
     def act(
         learner: Learner, carry: PastCarry, step: Step, key: PRNGKeyArray, greedy: bool
