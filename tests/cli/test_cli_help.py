@@ -48,13 +48,16 @@ def test_version(shoal: Callable) -> None:
 def test_help_of_training_grows_with_what_is_named(shoal: Callable) -> None:
     code, out, _ = shoal("train", "--help")
     assert code == 0 and "--num-envs" in out and "--gamma" not in out
+    assert out.startswith("usage: shoal train ALGORITHM ENVIRONMENT [OPTIONS]\n")
     code, out, _ = shoal("train", "mappo", "--help")
     assert code == 0 and "--gamma NUMBER" in out and "--env." not in out
+    assert out.startswith("usage: shoal train mappo ENVIRONMENT [OPTIONS]\n")
     code, out, _ = shoal(*SPREAD, "--help")
     plain = " ".join(out.replace("│", " ").split())
     assert code == 0 and f"Paper: 0.99. (default: {TUNED['gamma']:g}; in [0, 1])" in plain, (
         "the preset's value is the default shown"
     )
+    assert out.startswith("usage: shoal train mappo mpe/simple_spread [OPTIONS]\n")
     assert "\nwrapping options:\n" in out and "\nopponent options:\n" in out
     assert "--env.convention mpe2|openai" in out and "--hidden INT..." in out and "``" not in out
 

@@ -73,4 +73,6 @@ def test_without_records_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "all.json").exists()
     with pytest.raises(InputError, match=r"There is no folder '.*recods' of records"):
         shoal.results(write_study_file(tmp_path, GRID), records=tmp_path / "recods")
+    with pytest.raises(InputError, match=r"There is no folder '.*recods' of records"):
+        shoal.report(write_study_file(tmp_path, GRID), records=tmp_path / "recods", replays=False)
     assert not list(tmp_path.rglob("*.md"))

@@ -25,7 +25,8 @@ def command_help(command: Command) -> str:
     """The output of a command's ``--help``: the flags of :attr:`Command.first`, and then the others by group."""
     width = shutil.get_terminal_size().columns
     positional = [flag for flags in command.groups.values() for flag in flags if flag.positional]
-    usage = " ".join([f"usage: {command.prog}", *(flag.spelt for flag in positional), "[OPTIONS]"])
+    names = *command.missing, *(flag.spelt for flag in positional)
+    usage = " ".join([f"usage: {command.prog}", *names, "[OPTIONS]"])
     parts = [textwrap.fill(words, width, break_on_hyphens=False) for words in (usage, command.about)]
     for title, flags in {"arguments": positional, **_arranged(command)}.items():
         if flags:

@@ -95,6 +95,8 @@ class Command(NamedTuple):
     """Names of the flags at the top of the help."""
     compiles: bool = True
     """Whether it runs JAX."""
+    missing: Sequence[str] = ()
+    """Names of arguments that would determine more flags and are not there yet."""
 
 
 def of_fields(config: Any, title: str, positional: Iterable[str] = ()) -> dict[str, list[Flag]]:

@@ -322,7 +322,8 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
 
         return start(own["folder"]) if own["folder"] else in_new_folder(found.algorithm, found.name, start)
 
-    return Command(" ".join(["shoal train", *words]), _about(words, None), groups, do, _FIRST), rest
+    missing = ("ALGORITHM", "ENVIRONMENT")[len(words) :]
+    return Command(" ".join(["shoal train", *words]), _about(words, None), groups, do, _FIRST, missing=missing), rest
 
 
 def _both(typed: Sequence[str]) -> list[str | None]:

@@ -25,7 +25,7 @@ from shoal.storage.zoo import located, output_of, shown
 from shoal.studies.compare import compare
 from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT
-from shoal.studies.state import former_records, records_folder, records_of_cells
+from shoal.studies.state import former_records, recorded_in, records_of_cells
 from shoal.studies.study_file import read_study, shipped, study_path
 from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import check_imports
@@ -159,7 +159,7 @@ def _study(
 ) -> Path:
     described = read_study(file)
     check_imports(described, trust)
-    where = records_folder(described, records)
+    where = recorded_in(described, records)
     cells = plan(described, runs, winner(described, where))
     held = records_of_cells(where, cells)
     held |= former_records(where, cells, held)

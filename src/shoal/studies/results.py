@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from shoal.errors import InputError
 from shoal.plots import figures
 from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import marl_eval as marl_eval_format
@@ -18,7 +17,7 @@ from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Mixture, con
 from shoal.studies.exchange import to_marl_eval
 from shoal.studies.plan import Cell, plan
 from shoal.studies.record import Record
-from shoal.studies.state import former_records, records_folder, records_of_cells
+from shoal.studies.state import former_records, recorded_in, records_of_cells
 from shoal.studies.study_file import StudyFile, command_in_folder, link_text, read_study, study_path
 from shoal.studies.tables import Section
 from shoal.studies.tuning import page as tuning_page
@@ -154,11 +153,9 @@ def results(
             there is none for ``marl_eval``, or the file names a module that is not imported without ``trust``.
         WriteError: the page cannot be written.
     """
-    if records is not None and not Path(records).is_dir():
-        raise InputError(f"There is no folder {str(records)!r} of records.")
     described = read_study(study_path(file))
     check_imports(described, trust)
-    where = records_folder(described, records)
+    where = recorded_in(described, records)
     cells = plan(described, Path(), winner(described, where))
     default = where.parent.parent / "results" / f"{described.name}.md"
     path, held = written_to(default if output is None else output, default), records_of_cells(where, cells)

@@ -57,6 +57,17 @@ def records_folder(study: StudyFile, records: str | Path | None) -> Path:
     return (home(study.path) / "records" if records is None else Path(records)) / study.name
 
 
+def recorded_in(study: StudyFile, records: str | Path | None) -> Path:
+    """As :func:`records_folder`, to read from.
+
+    Raises:
+        InputError: there is no folder ``records``.
+    """
+    if records is not None and not Path(records).is_dir():
+        raise InputError(f"There is no folder {str(records)!r} of records.")
+    return records_folder(study, records)
+
+
 def record_path(folder: Path, cell: Cell) -> Path:
     """The path of a cell's record if it has a file of its own, also if an earlier version of the study's file gave it
     another readable name."""
