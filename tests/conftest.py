@@ -48,6 +48,9 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# What tests write need not outlive a loss of power, and waiting for disks takes a hundredth of the time.
+os.fsync = lambda fd: None
+
 # Commands that tests start as processes leave the user's own cache alone.
 os.environ["SHOAL_CACHE"] = "off"
 
