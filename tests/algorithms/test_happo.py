@@ -105,8 +105,9 @@ def test_the_update_is_the_papers_loop_over_agents(kind: happo.Order, clip: bool
 def test_many_capped_ratios_do_not_overflow() -> None:
     """Six ratios of e^20 have a product that float32 cannot hold, and 0 · inf would be NaN."""
     spec = make_spec(n=6)
-    prog, traj = program(spec, CONFIG), make_trajectory(spec, dead=0.0)
-    actor = happo.make_nets(spec, CONFIG, tuple(range(6))).actor
+    nets, traj = happo.make_nets(spec, CONFIG, tuple(range(6))), make_trajectory(spec, dead=0.0)
+    actor, shapes = nets.actor, jax.eval_shape(nets.init, KEY).actor
+    theta = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     rows = jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), (actor.features(traj.step), traj.step.legal, traj.action))
     first, ones = jnp.broadcast_to(traj.step.first, (6, T, E)), jnp.ones((6, T, E))
     batch = happo.AgentBatch(rows[0], rows[1], first, rows[2], {"log_prob": -1e3 * ones}, ones, ones, ())
@@ -114,7 +115,6 @@ def test_many_capped_ratios_do_not_overflow() -> None:
     def turn(theta: Any, state: Any, own: happo.AgentBatch, p: Any, key: Any) -> Any:
         return theta, state, {"m": own.advantage.max()}
 
-    theta = prog.learner.policy.actor
     *_, metrics = happo.sequential(turn, actor, theta, theta, batch, jnp.arange(6), KEY)
     assert float(metrics["m"]) == pytest.approx((1 + 5 * np.exp(20)) / 6, rel=1e-5)
 
