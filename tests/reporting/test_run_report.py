@@ -324,12 +324,14 @@ def test_the_command_trains_the_same_run(tmp_path: Path, monkeypatch: pytest.Mon
         raise InputError("enough")
 
     monkeypatch.setattr("shoal.runs.api.train_configured", train)
-    changes: dict[str, Any] = {"gamma": 0.25, "hidden": (8, 4), "log_std": -0.75, "huber": None, "agent_id": False}
+    changes: dict[str, Any] = {"gamma": 0.25, "hidden": (8, 4), "huber": None, "agent_id": False}
+    unused = {"log_std": -0.75, "chunk_length": 8}  # of continuous actions, and of recurrent nets
     changes |= {"stop_at": -1e-7, "eval_every": 12345678.0, "tensorboard": False}
-    folder = run(tmp_path / "one", SCORES, environment="mpe/simple_spread", env={"num_agents": 3}, **changes)
+    env = {"num_agents": 3}
+    folder = run(tmp_path / "one", SCORES, environment="mpe/simple_spread", env=env, **changes, **unused)
     opened = open_run(folder)
     text = facts.train_command(opened)
-    assert text.startswith("shoal train mappo mpe/simple_spread --env.num-agents 3") and "--log-std=-0.75" in text
+    assert text.startswith("shoal train mappo mpe/simple_spread --env.num-agents 3") and "--stop-at=-1e-7" in text
     assert cli.main(shlex.split(text)[1:]) == 2
     (found,) = asked
     assert found["env"] == {"num_agents": 3}
@@ -338,7 +340,8 @@ def test_the_command_trains_the_same_run(tmp_path: Path, monkeypatch: pytest.Mon
     local = {"devices", "workers", "num_workers", "worker_timeout", "address"}
     same = {name: value for name, value in flags_of(opened.settings).items() if name not in local}
     assert {name: value for name, value in flags_of(settings).items() if name not in local} == same
-    assert config == opened.config
+    assert not unused.keys() & found.keys(), "the command would be refused with them"
+    assert override(config, unused) == opened.config
 
 
 def test_the_command_of_an_own_environment_has_its_options_without_importing_it(tmp_path: Path) -> None:

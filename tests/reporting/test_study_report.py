@@ -108,6 +108,7 @@ def test_commands_on_the_pages_find_the_file(tmp_path: Path, monkeypatch: pytest
         for name in ("study", "results", "report"):
             assert f"shoal {name} {word}" in found.texts
         assert f"`shoal results {word}`" in library.results(path).read_text(encoding="utf-8")
+        Path("a b").mkdir()
         found = Parsed(library.report(path, out=tmp_path / "page.html", records="a b"))
         assert f"shoal study {word} --records 'a b'" in found.texts
 

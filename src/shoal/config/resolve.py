@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -448,18 +448,34 @@ def check_effect(
             raise InputError(
                 f"{name} is that of worker processes, and {environment} is compiled with the update: leave out {name}."
             )
+    unused = without_effect(settings, config, given, environment, lambda: build().spec)
+    for said in unused.values():
+        raise InputError(said)
+
+
+def without_effect(
+    settings: Settings, config: Any, given: Iterable[str], environment: str, spec: Callable[[], EnvSpec]
+) -> dict[str, str]:
+    """Those of the options ``given`` that have no effect, with the sentence that says why; see :func:`check_effect`.
+
+    Options of workers are not among them. ``spec`` is called for options of one kind of actions only.
+    """
+    shipped = names.built_in(environment) or environment.startswith(tuple(names.FAMILIES))
     found = {leaf.name: leaf for part in (settings, config) for leaf in leaves(part)}
+    unused: dict[str, str] = {}
     for name in given:
         plain = re.sub("^side[0-9]+_", "", name)
         sides = [leaf.removesuffix(plain) for leaf in found if re.fullmatch(f"(side[0-9]+_)?{name}", leaf)]
         for need in _NEEDS.get(plain, ()):
             if sides and all(_unmet(need, side, found, plain) for side in sides):
-                raise InputError(f"{name} {need.sentence}, or leave out {name}.")
+                unused.setdefault(name, f"{name} {need.sentence}, or leave out {name}.")
         ours = shipped and any(found[side + plain].kind.__module__.startswith("shoal.") for side in sides)
         if ours and plain in (*_OF_BOXES, *_OF_DISCRETE):
             own, other = ("continuous", "discrete") if plain in _OF_BOXES else ("discrete", "continuous")
-            if isinstance(build().spec.action, Discrete) == (plain in _OF_BOXES):
-                raise InputError(f"{name} is for {own} actions, and {environment} has {other} ones: leave out {name}.")
+            if isinstance(spec().action, Discrete) == (plain in _OF_BOXES):
+                said = f"{name} is for {own} actions, and {environment} has {other} ones: leave out {name}."
+                unused.setdefault(name, said)
+    return unused
 
 
 def _unmet(need: _Need, side: str, found: Mapping[str, Leaf], option: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from shoal import algorithms
-from shoal.config.resolve import merged
+from shoal.config.resolve import merged, without_effect
 from shoal.environments.names import commands_with, path_words
 from shoal.errors import InputError
 from shoal.options.convert import Anything
@@ -297,14 +297,16 @@ def every_row(facts: Facts) -> list[dict[str, str]]:
 
 def train_command(run: Run) -> str:
     """The shell command that trains this run again, or the call in Python if a command cannot express it; see
-    :func:`without_folders`."""
+    :func:`without_folders`. The command lacks flags without effect, which it would refuse."""
     standard = standard_flags(run)
     changed = {
         name: without_folders(value)
         for name, value in all_flags(run).items()
         if name not in _LOCAL and (name not in standard or value != standard[name])
     }
-    start, flags = _first_words(run), [_flag_words(name, value) for name, value in changed.items()]
+    unused = without_effect(run.settings, run.config, changed, run.environment, lambda: run.spec)
+    start = _first_words(run)
+    flags = [_flag_words(name, value) for name, value in changed.items() if name not in unused]
     if start is not None and None not in flags:
         return shlex.join([*start, *(word for words in flags for word in words or ())])
     keywords = "".join(f", {name}={value!r}" for name, value in changed.items())
