@@ -381,6 +381,7 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "curve_episodes": (_Need({"eval_every": _OFF}, "is that of evaluations during training: add --eval-every"),),
     "channels": (_IMAGES,),
     "chunk_length": (
+        _Need({"recurrent": _OFF}, "is that of recurrent nets: set the length of chunks with --retention-chunk", "sable"),
         _Need({"recurrent": _OFF}, "is that of recurrent nets: set their width with --recurrent H"),
         _Need(
             {"guider": ("sable",), "memory": (True,)},
@@ -390,6 +391,10 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "crop": (_BLIND,),
     "decay": (_MEMORY, _SABLE),
     "draws": (
+        *(
+            _Need({"baseline": ("value",)}, "is that of baselines of MAPPO that need draws: choose mappo", name)
+            for name in ("commnet", "tarmac")
+        ),
         _Need({"baseline": ("none", "value")}, "is that of the baselines counterfactual and optimal: choose one"),
     ),
     "entity_blocks": (_ENTITIES,),
@@ -408,6 +413,17 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "position": (_MEMORY,),
     "resize": (_BLIND,),
     "retention_chunk": (_MEMORY,),
+    "sequence_length": (
+        *(
+            _Need({"recurrent": _OFF}, "is that of sequences, and windows of --n-step are drawn here: set --n-step", name)
+            for name in ("facmac", "haddpg", "hasac", "hatd3", "masac")
+        ),
+        _Need(
+            {"recurrent": _OFF, "n_step": (1,), "lam": _OFF + (0.0,)},
+            "is that of recurrent nets and of targets over several steps: set --recurrent H",
+        ),
+    ),
+    "signature_width": (_Need({"silent": (True,)}, "is that of messages: leave out --silent"),),
     "reward_clip": (_Need({"normalise_rewards": _OFF}, "clips normalised rewards: add --normalise-rewards"),),
     "target_entropy_rate": (_Need({"target_entropy": (None,)}, "is a step towards --target-entropy: set it"),),
     "value_norm_beta": (_Need({"value_norm": ("none",)}, "is that of the statistics of --value-norm: choose running"),),

@@ -14,7 +14,7 @@ gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
 
 from shoal.environments import registry  # noqa: E402
-from shoal.environments.adapters.spaces import choice_form  # noqa: E402
+from shoal.environments.adapters.spaces import Observation, choice_form  # noqa: E402
 from shoal.environments.interface import joint_mask  # noqa: E402
 from shoal.environments.wrappers import Wrapping, wrap  # noqa: E402
 from shoal.equations.returns import td_lambda  # noqa: E402
@@ -378,3 +378,9 @@ def test_masks_of_each_choice_allow_the_joint_actions_that_all_allow(space: spac
     each = list(mask.values()) if isinstance(mask, dict) else list(mask)
     wanted = [all(each[i][k] for i, k in enumerate(place)) for place in itertools.product(*map(range, sizes))]
     assert allowed.tolist() == wanted
+
+
+def test_a_mask_of_actions_alone_is_no_observation() -> None:
+    space = spaces.Dict({"action_mask": spaces.MultiBinary(3)})
+    with pytest.raises(InputError, match="agent_0 observes nothing but an action mask"):
+        Observation(space, "agent_0")

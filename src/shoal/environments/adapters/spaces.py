@@ -113,6 +113,8 @@ class Observation:
         from gymnasium import spaces
 
         self.masked = isinstance(space, spaces.Dict) and MASK in space.spaces
+        if self.masked and len(space.spaces) == 1:
+            raise InputError(f"{name} observes nothing but an action mask; its observations need another part.")
         if self.masked:
             space = spaces.Dict({key: part for key, part in space.spaces.items() if key != MASK})
         self.space = space
