@@ -22,7 +22,7 @@ import shoal
 from shoal.errors import GameError, InputError
 from shoal.rollouts import fused
 from shoal.rollouts.host import Parallelism
-from shoal.rollouts.ray import Chunk, RayRollout, actors, connect, joined_chunks
+from shoal.rollouts.ray import Chunk, Member, RayRollout, actors, connect, joined_chunks
 from shoal.runs import api as training
 from shoal.runs.api import trainer_of
 from shoal.training.feed import wanted
@@ -222,3 +222,32 @@ def test_as_many_actors_as_divide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.rollouts.pool.os.sched_getaffinity", lambda _: range(6), raising=False)
     assert [actors(Parallelism(1, envs)) for envs in (4, 16, 7, 12)] == [4, 4, 1, 6]
     assert actors(Parallelism(1, 2, 8)) == 2
+
+
+def test_every_error_of_an_actor_or_of_the_cluster_is_one_after_which_the_run_is_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import ray
+
+    rollout = object.__new__(RayRollout)
+    rollout.name, rollout.first = "toy", np.zeros(0)
+    errors: list[Exception] = []
+
+    def raising(*_: Any) -> None:
+        raise errors[-1]
+
+    monkeypatch.setattr(ray, "get", raising)
+    monkeypatch.setattr(ray, "put", raising)
+    member = Member(actor=None, home=0)
+    for cause in (MemoryError("no room"), InputError("no board")):
+        errors.append(ray.exceptions.RayTaskError("collect", "its traceback", cause))
+        with pytest.raises(GameError, match=rf"^toy: a Ray actor raised {type(cause).__name__}: no") as caught:
+            rollout._chunk("promise", member, 0.0)
+        assert "its traceback" in caught.value.trace
+    own = GameError("toy raised", 1, "in step 3", "a trace")
+    errors.append(ray.exceptions.RayTaskError("collect", "its traceback", own))
+    with pytest.raises(GameError, match=r"^toy raised in step 3\.$"):
+        rollout._chunk("promise", member, 0.0)
+    errors.append(ray.exceptions.ObjectStoreFullError("full"))
+    with pytest.raises(GameError, match="toy: the Ray cluster failed: ObjectStoreFullError: "):
+        rollout.collect((), 0, jax.random.split(jax.random.key(0), 1), together=True)

@@ -305,8 +305,17 @@ class RayRollout:
                 also during updates.
 
         Raises:
-            GameError: an environment raised, or no actor is left and none can be started.
+            GameError: an actor raised, no actor is left and none can be started, or the cluster failed: training saves
+                the run before it ends.
         """
+        ray = library()
+        try:
+            return self._collect(learner, version, keys, together)
+        except ray.exceptions.RayError as error:  # for example a full object store
+            what = f"{self.name}: the Ray cluster failed: {type(error).__name__}: {_first_line(error)}"
+            raise GameError(what, None, "", "") from error
+
+    def _collect(self, learner: PyTree, version: int, keys: Key[Array, " S"], together: bool) -> list[Chunk]:
         shared = library().put(learner)
         order = Order(version, self.first, np.asarray(jax.random.key_data(keys)))
         taken = {slot for _, slot, _ in self.busy.values()}
@@ -373,7 +382,11 @@ class RayRollout:
         try:
             chunk = ray.get(promise)
         except ray.exceptions.RayTaskError as error:
-            raise cause(error) from None
+            inner = error.cause
+            if isinstance(inner, GameError):
+                raise inner from None
+            what = f"{self.name}: a Ray actor raised {type(inner).__name__}: {_first_line(inner)}"
+            raise GameError(what, None, "", str(error)) from None
         except ray.exceptions.RayError:  # the actor, its node, or the stored object is lost
             self._lose(member, "is gone")
             return None
