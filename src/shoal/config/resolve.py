@@ -381,7 +381,9 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "curve_episodes": (_Need({"eval_every": _OFF}, "is that of evaluations during training: add --eval-every"),),
     "channels": (_IMAGES,),
     "chunk_length": (
-        _Need({"recurrent": _OFF}, "is that of recurrent nets: set the length of chunks with --retention-chunk", "sable"),
+        _Need(
+            {"recurrent": _OFF}, "is that of recurrent nets: set the length of chunks with --retention-chunk", "sable"
+        ),
         _Need({"recurrent": _OFF}, "is that of recurrent nets: set their width with --recurrent H"),
         _Need(
             {"guider": ("sable",), "memory": (True,)},
@@ -415,11 +417,13 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "retention_chunk": (_MEMORY,),
     "sequence_length": (
         *(
-            _Need({"recurrent": _OFF}, "is that of sequences, and windows of --n-step are drawn here: set --n-step", name)
+            _Need(
+                {"recurrent": _OFF}, "is that of sequences, and windows of --n-step are drawn here: set --n-step", name
+            )
             for name in ("facmac", "haddpg", "hasac", "hatd3", "masac")
         ),
         _Need(
-            {"recurrent": _OFF, "n_step": (1,), "lam": _OFF + (0.0,)},
+            {"recurrent": _OFF, "n_step": (1,), "lam": (*_OFF, 0.0)},
             "is that of recurrent nets and of targets over several steps: set --recurrent H",
         ),
     ),
