@@ -228,6 +228,7 @@ def test_every_error_of_an_actor_or_of_the_cluster_is_one_after_which_the_run_is
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import ray
+    from ray import exceptions
 
     rollout = object.__new__(RayRollout)
     rollout.name, rollout.first = "toy", np.zeros(0)
@@ -240,14 +241,14 @@ def test_every_error_of_an_actor_or_of_the_cluster_is_one_after_which_the_run_is
     monkeypatch.setattr(ray, "put", raising)
     member = Member(actor=None, home=0)
     for cause in (MemoryError("no room"), InputError("no board")):
-        errors.append(ray.exceptions.RayTaskError("collect", "its traceback", cause))
+        errors.append(exceptions.RayTaskError("collect", "its traceback", cause))
         with pytest.raises(GameError, match=rf"^toy: a Ray actor raised {type(cause).__name__}: no") as caught:
             rollout._chunk("promise", member, 0.0)
         assert "its traceback" in caught.value.trace
     own = GameError("toy raised", 1, "in step 3", "a trace")
-    errors.append(ray.exceptions.RayTaskError("collect", "its traceback", own))
+    errors.append(exceptions.RayTaskError("collect", "its traceback", own))
     with pytest.raises(GameError, match=r"^toy raised in step 3\.$"):
         rollout._chunk("promise", member, 0.0)
-    errors.append(ray.exceptions.ObjectStoreFullError("full"))
+    errors.append(exceptions.ObjectStoreFullError("full"))
     with pytest.raises(GameError, match="toy: the Ray cluster failed: ObjectStoreFullError: "):
         rollout.collect((), 0, jax.random.split(jax.random.key(0), 1), together=True)
