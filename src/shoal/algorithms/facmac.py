@@ -83,13 +83,16 @@ def make_factored_critic(spec: EnvSpec, c: Config) -> TeamCritics:
         key_utilities, key_mixer = jax.random.split(key)
         return {"utilities": utilities.init(key_utilities), "mixer": mixer.init(key_mixer)}
 
-    def values(params: PyTree, step: Step, joint: Array) -> Float[Array, "T E 1"]:
+    def value(params: PyTree, step: Step, joint: Array) -> Float[Array, "T E"]:
         every = jnp.broadcast_to(joint[..., None, :, :], (*joint.shape[:-1], n, joint.shape[-1]))
-        q = jnp.where(step.alive, utilities.values(params["utilities"], step, every)[..., 0], 0.0)
-        return mixer.apply(params["mixer"], q, q, q, step)[..., None]
+        q = jnp.where(step.alive, utilities.first(params["utilities"], step, every), 0.0)
+        return mixer.apply(params["mixer"], q, q, q, step)
 
     return TeamCritics(
-        init, values, lambda adam, frozen: by_part(adam, {"utilities": max(index) + 1, "mixer": 1}, frozen)
+        init,
+        lambda params, step, joint: value(params, step, joint)[..., None],
+        value,
+        lambda adam, frozen: by_part(adam, {"utilities": max(index) + 1, "mixer": 1}, frozen),
     )
 
 

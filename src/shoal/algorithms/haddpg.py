@@ -283,7 +283,7 @@ def make_ddpg(
         """−Q of agent i's actions, with those of the others as they are at its turn."""
         x = actors.alone(params, part.x, part.step.first)
         u = actions(x, part.legal, part.weight > 0, part.noise)
-        cost = -critics.values(critic, part.step, own_entry(part.joint, i, u))[..., 0]
+        cost = -critics.first(critic, part.step, own_entry(part.joint, i, u))
         sums = {name: (y * part.weight).sum() for name, y in of_outputs(x, part.legal).items()}
         sums["policy_loss"] = (cost * part.weight).sum()
         return sums["policy_loss"] + c.logit_coef * sums.get("logit_square", 0.0), sums
@@ -294,7 +294,7 @@ def make_ddpg(
         x = actors.output(params, (), step, {})[1]
         u = actions(x, step.legal, step.alive, part.noise)
         found = {name: team_mean(y, step.alive) for name, y in of_outputs(x, step.legal).items()}
-        found["policy_loss"] = -critics.values(critic, step, u)[..., 0]
+        found["policy_loss"] = -critics.first(critic, step, u)
         sums = {name: (y * part.weight).sum() for name, y in found.items()}
         return sums["policy_loss"] + c.logit_coef * sums.get("logit_square", 0.0), sums
 

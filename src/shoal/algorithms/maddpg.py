@@ -213,7 +213,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         legal = part.step.legal
         x = after_burn_in(actors.output, c.burn_in, params, part.carry, part.step, part.extras)[1]
         joint = jnp.where(own_row, action_of(x, part.step, part.noise)[..., None, :, :], part.joint)
-        q = critics.values(critic, part.step, joint)[..., 0]
+        q = critics.first(critic, part.step, joint)
         size = jnp.where(legal, jnp.square(x), 0.0).sum(-1) / jnp.maximum(legal.sum(-1), 1)
         metrics = {"policy_loss": -q, "logit_square": size}
         if not isinstance(space, Box):

@@ -15,6 +15,10 @@ from shoal.errors import InputError
 from shoal.learning.config import AgentConfig
 from shoal.types import Metrics, PyTree
 
+SPLIT_LOOPS = 2**15
+"""Numbers from which XLA splits a loop over an array among a CPU's threads. A concatenation in such a loop takes longer
+than the whole step of Adam on each array by itself."""
+
 
 class Optimiser(NamedTuple):
     """Adam or RAdam after a global-norm clip, one for each policy along the leading axis P of the parameters."""
@@ -59,6 +63,25 @@ def optimiser(
         weights, state = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (moved, after), (weights, state))
         return unravel(weights), state, jnp.linalg.norm(flat)
 
+    def one_alone(gradient: PyTree, state: PyTree, params: PyTree, length: Array) -> tuple[PyTree, PyTree, Array]:
+        """``one`` without an axis of nets. On a CPU the arrays of a large net move one by one; its state is alike."""
+        size = sum(leaf.size for leaf in jax.tree.leaves(params))
+        if jax.default_backend() != "cpu" or size < SPLIT_LOOPS:
+            return one(gradient, state, params, length)
+        if frozen:
+            keep = trained(params, frozen)
+            gradient = jax.tree.map(lambda kept, slope: jnp.where(kept, slope, 0.0), keep, gradient)
+        unravel, (vectors, structure) = ravel_pytree(params)[1], jax.tree.flatten(state)
+        before = structure.unflatten([unravel(x) if x.shape == (size,) else x for x in vectors])
+        rate = learning_rate * linear(1.0, final_fraction, optax.tree.get(state, "count") / length)
+        updates, after = tx.update(gradient, before, params)
+        moved = jax.tree.map(lambda w, u: w - rate * u, params, updates)
+        moves = jnp.stack([(slope != 0).any() for slope in jax.tree.leaves(gradient)]).any()
+        params, after = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (moved, after), (params, before))
+        parts = zip(vectors, structure.flatten_up_to(after), strict=True)
+        state = structure.unflatten([_filled(x, new) if x.shape == (size,) else new for x, new in parts])
+        return params, state, optax.tree.norm(gradient)
+
     def init(params: PyTree) -> PyTree:
         return jax.vmap(lambda p: tx.init(ravel_pytree(p)[0]))(params)
 
@@ -66,7 +89,16 @@ def optimiser(
         params, state, norm = jax.vmap(one)(gradient, state, params, lengths)
         return params, state, norm.mean()
 
-    return Optimiser(init, step, lambda gradient, state, params, p: one(gradient, state, params, lengths[p]))
+    return Optimiser(init, step, lambda gradient, state, params, p: one_alone(gradient, state, params, lengths[p]))
+
+
+def _filled(vector: Array, parts: PyTree) -> Array:
+    """The vector of :func:`ravel_pytree`, written into one of the same size, which XLA does in place."""
+    start = 0
+    for part in jax.tree.leaves(parts):
+        vector = jax.lax.dynamic_update_slice(vector, part.ravel(), (start,))
+        start += part.size
+    return vector
 
 
 Adam = Callable[[int, frozenset[str]], Optimiser]

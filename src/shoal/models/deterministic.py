@@ -287,6 +287,8 @@ class Critics(NamedTuple):
     init: Callable[[PRNGKeyArray], PyTree]
     values: Callable[[PyTree, Step, Float[Array, "T E N N A"]], Float[Array, "T E N C"]]
     """(parameters, normalised step, encoded joint action that each agent's critic reads) -> Q."""
+    first: Callable[[PyTree, Step, Float[Array, "T E N N A"]], Float[Array, "T E N"]]
+    """The same of each agent's first critic alone."""
 
 
 def make_critics(
@@ -329,9 +331,10 @@ def make_critics(
     acts = vector_layout(width, "action")
     layout = source.layout + (acts if own else layout_of_agents(acts, range(n)))
     layout += vector_layout(n, "id") if ids else Layout(())
-    net = per_agent(build_body(replace(body, recurrent=None), layout, 1), copies(index, count))
+    net = build_body(replace(body, recurrent=None), layout, 1)
+    nets, firsts = per_agent(net, copies(index, count)), per_agent(net, index)
 
-    def values(params: PyTree, step: Step, joint: Array) -> Array:
+    def features(step: Step, joint: Array) -> Float[Array, "*b N F"]:
         lead = joint.shape[:-3]
         if own:
             x, u = source.features(step), jnp.diagonal(joint, axis1=-3, axis2=-2).swapaxes(-1, -2)
@@ -340,12 +343,18 @@ def make_critics(
             if kind == "concat" and any(alone):
                 x = (x.reshape(*lead, n, n, spec.feature_dim) * visible[..., None]).reshape(x.shape)
             u = (joint * visible[..., None]).reshape(*lead, n, n * width)
-        parts = [x, u] + ([jnp.broadcast_to(jnp.eye(n), (*lead, n, n))] if ids else [])
-        x = jnp.repeat(jnp.concatenate(parts, -1), count, axis=-2)
-        q = net.apply(params, (), x, step.first)[1][..., 0]
-        return q.reshape(*lead, n, count)
+        return jnp.concatenate([x, u] + ([jnp.broadcast_to(jnp.eye(n), (*lead, n, n))] if ids else []), -1)
 
-    return Critics(net.init, values)
+    def values(params: PyTree, step: Step, joint: Array) -> Array:
+        x = jnp.repeat(features(step, joint), count, axis=-2)
+        q = nets.apply(params, (), x, step.first)[1][..., 0]
+        return q.reshape(*joint.shape[:-3], n, count)
+
+    def first(params: PyTree, step: Step, joint: Array) -> Array:
+        params = jax.tree.map(lambda p: p[::count], params)
+        return firsts.apply(params, (), features(step, joint), step.first)[1][..., 0]
+
+    return Critics(nets.init, values, first)
 
 
 class TeamCritics(NamedTuple):
@@ -354,6 +363,8 @@ class TeamCritics(NamedTuple):
     init: Callable[[PRNGKeyArray], PyTree]
     values: Callable[[PyTree, Step, Float[Array, "T E N A"]], Float[Array, "T E C"]]
     """(parameters, normalised step, encoded joint action) -> Q."""
+    first: Callable[[PyTree, Step, Float[Array, "T E N A"]], Float[Array, "T E"]]
+    """The same of the first critic alone."""
     optimiser: Callable[[Adam, frozenset[str]], Optimiser]
     """(optimiser of P nets, names of frozen arrays) -> the critics' optimiser."""
 
@@ -368,14 +379,22 @@ def make_team_critics(spec: EnvSpec, body: Body, kind: str, count: int) -> TeamC
         raise unknown("critic input", kind, ("concat", "state"))
     n, source = spec.num_agents, critic_input(spec, kind, agent_id=False)  # type: ignore[arg-type]
     layout = source.layout + layout_of_agents(vector_layout(spec.action.width, "action"), range(n))
-    net = per_agent(build_body(replace(body, recurrent=None), layout, 1), tuple(range(count)))
+    net = build_body(replace(body, recurrent=None), layout, 1)
+    nets, one = per_agent(net, tuple(range(count))), per_agent(net, (0,))
+
+    def features(step: Step, joint: Array) -> Float[Array, "T E 1 F"]:
+        return jnp.concatenate([source.features(step), joint.reshape(*joint.shape[:-2], -1)], -1)[..., None, :]
 
     def values(params: PyTree, step: Step, joint: Array) -> Array:
-        x = jnp.concatenate([source.features(step), joint.reshape(*joint.shape[:-2], -1)], -1)
-        x = jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], count, x.shape[-1]))
-        return net.apply(params, (), x, step.first)[1][..., 0]
+        x = features(step, joint)
+        x = jnp.broadcast_to(x, (*x.shape[:-2], count, x.shape[-1]))
+        return nets.apply(params, (), x, step.first)[1][..., 0]
 
-    return TeamCritics(net.init, values, lambda adam, frozen: adam(count, frozen))
+    def first(params: PyTree, step: Step, joint: Array) -> Array:
+        params = jax.tree.map(lambda p: p[:1], params)
+        return one.apply(params, (), features(step, joint), step.first)[1][..., 0, 0]
+
+    return TeamCritics(nets.init, values, first, lambda adam, frozen: adam(count, frozen))
 
 
 def taken(spec: EnvSpec, action: Array, step: Step) -> Float[Array, "*b N N A"]:
@@ -395,7 +414,7 @@ def make_inspect_critics(
         found = actors.inspect(learner, carry, step, extras)
         if learner.critic and learner.statistics and reward_norm != "standardise":
             seen, u = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
-            value = critics.values(learner.critic, seen, taken(spec, u, seen))[0, ..., 0]
+            value = critics.first(learner.critic, seen, taken(spec, u, seen))[0]
             value = mask_dead_values(value, step.alive, spec.reward_groups)
             found["value"] = unscaled(learner.statistics.reward, value)
         return found
@@ -410,7 +429,7 @@ def inspect_team_value(
     if not (learner.critic and learner.statistics) or reward_norm == "standardise":
         return {}
     seen = jax.tree.map(lambda x: x[None], normalised(learner.policy.inputs, step))
-    q = critics.values(learner.critic, seen, encode_actions(spec.action, action[None], seen))[0, ..., 0]
+    q = critics.first(learner.critic, seen, encode_actions(spec.action, action[None], seen))[0]
     value = unscaled(learner.statistics.reward, of_a_living_team(q, step.alive))
     return {"value": jnp.broadcast_to(value[..., None], step.alive.shape)}
 
