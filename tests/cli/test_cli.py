@@ -285,7 +285,7 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train mappo mpe/simple_spread --callback nobody --print-config", "--callback takes module:MyCallback"),
         ("train mappo pettingzoo:", "pettingzoo: does not name a module"),
         ("train mappo pettingzoo:.", "pettingzoo:. does not name a module"),
-        ("train mappo gymnasium:nobody:", "There is no module 'nobody'"),
+        ("train mappo gymnasium:nobody:", "There is no module 'nobody', which gymnasium:nobody: needs: neither in "),
         ("train mappo gymnasium:Swimmer-v5 --env.xml-file evil", "Gymnasium cannot make 'Swimmer-v5': File"),
         ("train --resume nothing", "not the folder of a run"),
         ("train --resume None --config None", "needs an algorithm and an environment"),

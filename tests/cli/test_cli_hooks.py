@@ -87,7 +87,7 @@ def test_a_broken_callback_is_shown_with_the_command_that_continues(here: Path, 
     [
         (["--callback", "watching_mine"], "--callback takes module:MyCallback"),
         (["--callback", "watching_mine:Nobody"], "has no attribute 'Nobody'"),
-        (["--callback", "nowhere_mine:A"], "There is no module 'nowhere_mine', which the callback"),
+        (["--callback", "nowhere_mine:A"], "the callback 'nowhere_mine:A' needs: neither in"),
         (["--callback", "os:getcwd"], "leads to the module 'os' of Python's standard library"),
         (["--callback", "watching_mine:__name__"], "is not callable, so it cannot build a callback"),
         (["--callback", "watching_mine:Needy"], "cannot be created without arguments"),

@@ -265,6 +265,12 @@ def refuse_hidden(module: str) -> None:
             raise InputError(f"{here} and {there} are both the module {top(module)!r}: rename or uninstall one.")
 
 
+def no_module(module: str | None, of: str) -> InputError:
+    """That there is no such module, which ``of`` needs, and on the command line where it was looked for."""
+    here = "".join(f": neither in {folder} nor among installed packages" for folder in _folders or ())
+    return InputError(f"There is no module {module!r}, which {of} needs{here}.")
+
+
 def imported(path: str, name: str, kind: str) -> Any:
     """Import ``path``, ``package.module:factory``, for the environment or algorithm called ``name``.
 
@@ -277,7 +283,7 @@ def imported(path: str, name: str, kind: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise InputError(f"There is no module {error.name!r}, which the {kind} {name!r} needs.") from error
+        raise no_module(error.name, f"the {kind} {name!r}") from error
     except (InputError, MemoryError):
         raise
     except (Exception, SystemExit) as error:

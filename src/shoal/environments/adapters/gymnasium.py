@@ -142,7 +142,7 @@ def _game(
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         cause = error.__cause__  # of a module that Gymnasium imports for the id
         if ":" in task and isinstance(cause, ModuleNotFoundError):
-            raise InputError(f"There is no module {cause.name!r}, which {name} needs.") from error
+            raise user_modules.no_module(cause.name, name) from error
         raise InputError(f"{name} needs more than is installed ({error}): {install('gymnasium')}.") from error
     except (InputError, MemoryError):
         raise

@@ -237,7 +237,7 @@ def _module(task: str, name: str) -> Any:
             raise InputError(f"{name} needs more than is installed: {error}") from error
     if versions := _versions(family):
         raise unknown(f"module of {family} called", module, versions)
-    raise InputError(f"There is no module {missing!r}, which {name} needs.")
+    raise user_modules.no_module(missing, name)
 
 
 def _versions(family: str) -> list[str]:
