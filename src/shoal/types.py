@@ -100,6 +100,10 @@ class Replay(NamedTuple):
     starts: Callable[[PyTree], Bool[Array, "E M"]] | None = None
     """Stored data [E, M, ...] -> timesteps at which sequences may start instead, all equally likely; where no complete
     sequence starts at one of them, at any."""
+    cut: Callable[[Callable[[Callable[[PyTree], PyTree], Array], PyTree]], PyTree] | None = None
+    """How a sequence is read, if not whole: ``read`` -> a sample, leaves [count, K, ...] with a K of their own, where
+    ``read(fields, at)`` is the part ``fields(stored)`` of the stored data at the timesteps ``at``, int[K] or
+    int[count, K], of all ``count`` sequences, leaves [count, K, ...]."""
 
 
 class Experience(NamedTuple):

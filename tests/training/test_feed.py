@@ -15,7 +15,9 @@ import pytest
 import toys
 from shoal import algorithms
 from shoal.algorithms import iql
+from shoal.equations.targets import team_reward
 from shoal.errors import InputError
+from shoal.learning.replay import ReplayConfig, as_trajectory, make_windows, window_as_transition
 from shoal.networks.body import Body
 from shoal.options.flags import override
 from shoal.runs import api
@@ -24,6 +26,7 @@ from shoal.training import feed, memory, sharding
 from shoal.training.program import ONE, Program, compile_program, learning
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Experience, Learner, Replay, Scale, Step, Trajectory
+from support.trajectories import assert_trees_equal, make_spec, make_trajectory
 
 T, E = 6, 3
 REPLAY = Replay(
@@ -53,6 +56,37 @@ def drawn(replay: Any, count: int, seed: int = 0) -> Any:
     assert isinstance(batch, Experience)
     np.testing.assert_array_equal(batch.newest.action, roll(count - 1).action)
     return batch.samples
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_a_window_holds_what_its_transition_needs(n: int) -> None:
+    """The windows of :func:`make_windows` against whole sequences of the same draws."""
+    spec = make_spec()
+    traj = make_trajectory(spec, length=40, envs=E)
+    config = ReplayConfig(buffer_size=60 * E, batch_size=16, gradient_steps=3, learning_starts=n)
+    windows = make_windows(config, n, state=True)
+    found = {}
+    for name, replay in (("whole", windows._replace(cut=None)), ("cut", windows)):
+        fed = feed.make_feed(replay, traj, E, 1)
+        state = fed.put(fed.put(fed.init(), traj), jax.tree.map(lambda x: x[::-1], traj))
+        batch = fed.take(state, traj, jax.random.key(3))
+        assert isinstance(batch, Experience)
+        sample = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:]), batch.samples)
+        window = as_trajectory(sample, ())
+        reward, discount = team_reward(window)
+        value = window_as_transition(window)
+        found[name] = (
+            sample.obs.shape[0],
+            value.step.obs,
+            value._replace(step=None),
+            reward,
+            discount,
+            window.outcome.last,
+        )
+    whole, cut = found.values()
+    assert (whole[0], cut[0]) == (n, 1)
+    assert_trees_equal(cut[1:], whole[1:])
+    assert np.asarray(whole[5])[:-1].any() == (n > 1), "an episode ends within a window"
 
 
 @pytest.mark.parametrize("count", [2, 5, 8])

@@ -282,11 +282,16 @@ def as_trajectory(m: StoredTimesteps, carry: PyTree) -> Trajectory:
         leaves, tree = jax.tree.flatten(carry)
         carry = tree.unflatten([m.extras[f"{STATE}{i}"][0] for i in range(len(leaves))])
     nothing, no = jnp.zeros_like(m.reward), jnp.zeros_like(m.first)
-    # Where a run was resumed, or a worker replaced, an episode starts without an end of the one before it.
-    last = m.last.at[:-1].set(m.last[:-1] | m.first[1:])
+    last = ends(m.last, m.first)
     step = Step(m.obs, m.state, m.legal, m.alive, nothing, nothing + 1, m.first, no)
     outcome = Step(m.next_obs, m.next_state, m.next_legal, m.next_alive, m.reward, m.discount, no, last)
     return Trajectory(step, m.action, extras, outcome, carry)
+
+
+def ends(last: Bool[Array, "L B"], first: Bool[Array, "L B"]) -> Bool[Array, "L B"]:
+    """The timesteps at which episodes end, with those after which one starts without an end of the one before it: where
+    a run was resumed, or a worker replaced."""
+    return last.at[:-1].set(last[:-1] | first[1:])
 
 
 def warmed_up(config: ReplayConfig, shape: tuple[int, ...]) -> Bool[Array, "L B"]:
@@ -334,17 +339,37 @@ def check_windows(config: ReplayConfig) -> None:
 
 
 def make_windows(config: ReplayConfig, n: int, *, state: bool) -> Replay:
-    """The replay buffer from which windows of n timesteps are drawn, which start at any stored timestep."""
-    return make_replay(config, sequences=False, state=state)._replace(length=n)
+    """The replay buffer from which windows of n timesteps are drawn, which start at any stored timestep.
+
+    Observations, states, actions and legal actions, which are most of the data, are read of the first timestep and of
+    the outcome of :func:`window_as_transition` alone: leaves [1, B, ...].
+    """
+
+    def of(*names: str) -> Callable[[StoredTimesteps], list[PyTree]]:
+        return lambda stored: [getattr(stored, name) for name in names]
+
+    def cut(read: Callable[..., list[PyTree]]) -> StoredTimesteps:
+        alive, first, reward, discount, last = read(of("alive", "first", "reward", "discount", "last"), jnp.arange(n))
+        obs, state, legal, action, extras = read(of("obs", "state", "legal", "action", "extras"), jnp.zeros(1, int))
+        end = window_end(ends(last.T, first.T))[:, None]
+        after = read(of("next_obs", "next_state", "next_legal", "next_alive"), end)
+        return StoredTimesteps(obs, state, legal, alive, first, action, reward, discount, last, *after, extras)
+
+    return make_replay(config, sequences=False, state=state)._replace(length=n, cut=cut)
+
+
+def window_end(last: Bool[Array, "n B"]) -> Int[Array, " B"]:
+    """The timestep of a window at which its episode ends, or the last one."""
+    return last.at[-1].set(True).argmax(0)
 
 
 def window_as_transition(traj: Trajectory) -> Trajectory:
     """The first timestep of a window [n, B, ...], as a trajectory [1, B, ...] whose outcome is the one from which its
-    n-step return bootstraps: that of the episode's end, or of the last timestep."""
-    end = traj.outcome.last.at[-1].set(True).argmax(0)
+    n-step return bootstraps: that of :func:`window_end`. Leaves [1, B, ...] are already these."""
+    end = window_end(traj.outcome.last)
     step, action, extras = jax.tree.map(lambda x: x[:1], (traj.step, traj.action, traj.extras))
-    outcome = jax.tree.map(lambda x: x[end, jnp.arange(end.shape[0])][None], traj.outcome)
-    return Trajectory(step, action, extras, outcome, traj.carry)
+    at_end = lambda x: x if x.shape[0] == 1 else x[end, jnp.arange(end.shape[0])][None]  # noqa: E731
+    return Trajectory(step, action, extras, jax.tree.map(at_end, traj.outcome), traj.carry)
 
 
 def window_return(

@@ -5,6 +5,7 @@ Inserting and sampling never copy it. Its sequences are drawn as those of flashb
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -165,7 +166,7 @@ def _added(ring: Ring, newest: PyTree) -> Ring:
 
 
 def _drawn(ring: Ring, one: Replay, shards: int, key: PRNGKeyArray) -> PyTree:
-    """Sequences of uniformly drawn environments, leaves [draws, L, batch, ...].
+    """Sequences of uniformly drawn environments, leaves [draws, L, batch, ...], or what ``one.cut`` reads of them.
 
     They start at a multiple of ``one.period`` steps after the oldest timestep, or where ``one.starts`` says, and all of
     these that are complete are equally likely. They may lead over the ring's end.
@@ -185,10 +186,13 @@ def _drawn(ring: Ring, one: Replay, shards: int, key: PRNGKeyArray) -> PyTree:
         ranks = jnp.cumsum(jnp.where(wanted.any(), wanted, complete).reshape(-1))
         chosen = jnp.searchsorted(ranks, jax.random.randint(key, (count,), 1, ranks[-1] + 1))
         env, first = chosen // size, chosen % size
-    index = (first[:, None] + jnp.arange(one.length)) % size
 
-    def cut(x: Array) -> Array:
-        x = x[env[:, None], index]
+    def read(fields: Callable[[PyTree], PyTree], at: Array) -> PyTree:
+        index = env[:, None], (first[:, None] + at) % size
+        return jax.tree.map(lambda x: x.at[index].get(mode="promise_in_bounds"), fields(ring.experience))
+
+    def in_batches(x: Array) -> Array:
         return jnp.swapaxes(x.reshape(one.draws, one.batch // shards, *x.shape[1:]), 1, 2)
 
-    return jax.tree.map(cut, ring.experience)
+    whole = partial(read, lambda stored: stored, jnp.arange(one.length))
+    return jax.tree.map(in_batches, one.cut(read) if one.cut else whole())
