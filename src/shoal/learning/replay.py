@@ -352,8 +352,9 @@ def make_windows(config: ReplayConfig, n: int, *, state: bool) -> Replay:
         alive, first, reward, discount, last = read(of("alive", "first", "reward", "discount", "last"), jnp.arange(n))
         obs, state, legal, action, extras = read(of("obs", "state", "legal", "action", "extras"), jnp.zeros(1, int))
         end = window_end(ends(last.T, first.T))[:, None]
+        now = obs, state, legal, alive, first, action, reward, discount, last
         after = read(of("next_obs", "next_state", "next_legal", "next_alive"), end)
-        return StoredTimesteps(obs, state, legal, alive, first, action, reward, discount, last, *after, extras)
+        return StoredTimesteps._make((*now, *after, extras))
 
     return make_replay(config, sequences=False, state=state)._replace(length=n, cut=cut)
 
