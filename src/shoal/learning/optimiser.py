@@ -51,36 +51,36 @@ def optimiser(
     tx = optax.chain(clip, (optax.scale_by_radam if rectified else optax.scale_by_adam)(eps=eps))
     lengths = jnp.array(steps, jnp.float32)
 
+    def moved(gradient: PyTree, state: PyTree, params: PyTree, length: Array) -> tuple[PyTree, PyTree, Array]:
+        rate = learning_rate * linear(1.0, final_fraction, optax.tree.get(state, "count") / length)
+        updates, after = tx.update(gradient, state, params)
+        changed = jax.tree.map(lambda w, u: w - rate * u, params, updates)
+        moves = jnp.stack([(slope != 0).any() for slope in jax.tree.leaves(gradient)]).any()
+        params, state = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (changed, after), (params, state))
+        return params, state, optax.tree.norm(gradient)
+
+    def of_trained(gradient: PyTree, params: PyTree) -> PyTree:
+        if not frozen:
+            return gradient
+        return jax.tree.map(lambda kept, slope: jnp.where(kept, slope, 0.0), trained(params, frozen), gradient)
+
     def one(gradient: PyTree, state: PyTree, params: PyTree, length: Array) -> tuple[PyTree, PyTree, Array]:
         # One vector instead of a dozen small leaves, since each kernel has a fixed cost.
-        flat, _ = ravel_pytree(gradient)
-        if frozen:
-            flat = jnp.where(ravel_pytree(trained(params, frozen))[0], flat, 0.0)
         weights, unravel = ravel_pytree(params)
-        rate = learning_rate * linear(1.0, final_fraction, optax.tree.get(state, "count") / length)
-        updates, after = tx.update(flat, state, weights)
-        moved, moves = weights - rate * jnp.asarray(updates), (flat != 0).any()
-        weights, state = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (moved, after), (weights, state))
-        return unravel(weights), state, jnp.linalg.norm(flat)
+        weights, state, norm = moved(ravel_pytree(of_trained(gradient, params))[0], state, weights, length)
+        return unravel(weights), state, norm
 
     def one_alone(gradient: PyTree, state: PyTree, params: PyTree, length: Array) -> tuple[PyTree, PyTree, Array]:
         """``one`` without an axis of nets. On a CPU the arrays of a large net move one by one; its state is alike."""
         size = sum(leaf.size for leaf in jax.tree.leaves(params))
         if jax.default_backend() != "cpu" or size < SPLIT_LOOPS:
             return one(gradient, state, params, length)
-        if frozen:
-            keep = trained(params, frozen)
-            gradient = jax.tree.map(lambda kept, slope: jnp.where(kept, slope, 0.0), keep, gradient)
         unravel, (vectors, structure) = ravel_pytree(params)[1], jax.tree.flatten(state)
         before = structure.unflatten([unravel(x) if x.shape == (size,) else x for x in vectors])
-        rate = learning_rate * linear(1.0, final_fraction, optax.tree.get(state, "count") / length)
-        updates, after = tx.update(gradient, before, params)
-        moved = jax.tree.map(lambda w, u: w - rate * u, params, updates)
-        moves = jnp.stack([(slope != 0).any() for slope in jax.tree.leaves(gradient)]).any()
-        params, after = jax.tree.map(lambda new, old: jnp.where(moves, new, old), (moved, after), (params, before))
+        params, after, norm = moved(of_trained(gradient, params), before, params, length)
         parts = zip(vectors, structure.flatten_up_to(after), strict=True)
         state = structure.unflatten([_filled(x, new) if x.shape == (size,) else new for x, new in parts])
-        return params, state, optax.tree.norm(gradient)
+        return params, state, norm
 
     def init(params: PyTree) -> PyTree:
         return jax.vmap(lambda p: tx.init(ravel_pytree(p)[0]))(params)

@@ -5,7 +5,6 @@ Inserting and sampling never copy it. Its sequences are drawn as those of flashb
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -194,5 +193,5 @@ def _drawn(ring: Ring, one: Replay, shards: int, key: PRNGKeyArray) -> PyTree:
     def in_batches(x: Array) -> Array:
         return jnp.swapaxes(x.reshape(one.draws, one.batch // shards, *x.shape[1:]), 1, 2)
 
-    whole = partial(read, lambda stored: stored, jnp.arange(one.length))
-    return jax.tree.map(in_batches, one.cut(read) if one.cut else whole())
+    sample = one.cut(read) if one.cut else read(lambda stored: stored, jnp.arange(one.length))
+    return jax.tree.map(in_batches, sample)
