@@ -95,6 +95,7 @@ REPLAY_ROWS = {
     "qmix-gru64": OFF | {"algorithm": "qmix", "batch_size": 32, "sequence_length": 25, "recurrent": 64},
     "qplex": OFF | {"algorithm": "qplex", "batch_size": 256},
     "qtran": OFF | {"algorithm": "qtran", "batch_size": 256},
+    "shaq": OFF | {"algorithm": "shaq", "batch_size": 256},
     "maddpg": OFF | {"algorithm": "maddpg", "batch_size": 1024},
     "maddpg-inferred": OFF | {"algorithm": "maddpg", "batch_size": 1024, "policies": "inferred"},
     "maddpg-ensemble3": OFF | {"algorithm": "maddpg", "batch_size": 1024, "ensemble": 3},

@@ -86,6 +86,7 @@ CASES = {
     "qtran": UTILITIES,
     "sable": Case({}, acts=True),
     "seps": LOCAL,
+    "shaq": UTILITIES,
     "tarmac": LOCAL,
     "vdn": UTILITIES,
 }

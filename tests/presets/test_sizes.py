@@ -56,7 +56,7 @@ def test_run_json_holds_them(case: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_every_mixer_has_the_settings_of_pymarl_in_skirmish() -> None:
-    for name in ("vdn", "iql", "qplex", "qtran"):
+    for name in ("vdn", "iql", "qplex", "qtran", "shaq"):
         assert preset(name, "skirmish/3m") == preset("qmix", "skirmish/3m")
     assert preset("qmix", "skirmish/3m")["recurrent"] == 64
 

@@ -183,7 +183,7 @@ def test_one_episode_decides_nothing() -> None:
     assert preferred(evaluation([[0.0], [0.0]], True), evaluation([[9.0], [9.0]], False)).greedy
 
 
-DETERMINISTIC = {"ipqn", "iql", "pqn_vdn", "qmix", "qplex", "qtran", "vdn"}
+DETERMINISTIC = {"ipqn", "iql", "pqn_vdn", "qmix", "qplex", "qtran", "shaq", "vdn"}
 
 
 @pytest.mark.parametrize("name", sorted(algorithms.NAMES))

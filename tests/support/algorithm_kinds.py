@@ -8,7 +8,7 @@ from shoal.types import Box, EnvSpec
 from support.trajectories import T, make_spec
 
 SPECS = {"discrete": make_spec(), "box": make_spec(action=Box(2, -2.0, 1.0), shared_reward=True)}
-WITHOUT_BOX = frozenset({"coma", "ipqn", "iql", "lica", "pqn_vdn", "qmix", "qplex", "qtran", "vdn"})
+WITHOUT_BOX = frozenset({"coma", "ipqn", "iql", "lica", "pqn_vdn", "qmix", "qplex", "qtran", "shaq", "vdn"})
 """Algorithms of the registry that refuse continuous actions."""
 
 

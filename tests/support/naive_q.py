@@ -53,7 +53,7 @@ def team(traj: Trajectory) -> tuple[np.ndarray, np.ndarray]:
 
 def dense(params: Any, x: np.ndarray) -> np.ndarray:
     """Layers with ReLU and a linear head, for one row of features."""
-    layers = params["layers"]
+    layers = params.get("layers", [])
     for i in range(len(layers)):
         x = np.maximum(x @ np.asarray(layers[i]["kernel"][0], np.float64) + np.asarray(layers[i]["bias"][0]), 0)
     return x @ np.asarray(params["head"]["kernel"][0], np.float64) + np.asarray(params["head"]["bias"][0])

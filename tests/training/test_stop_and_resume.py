@@ -46,7 +46,7 @@ FLAGS: dict[str, Any] = {
 }
 
 
-SAME = ("coma", "haa2c", "haddpg", "ia2c", "iddpg", "ippo", "ipqn", "iql", "masac", "matd3", "qplex", "seps", "vdn")
+SAME = ("coma", "haa2c", "haddpg", "ia2c", "iddpg", "ippo", "ipqn", "iql", "masac", "matd3", "qplex", "seps", "shaq", "vdn")
 
 
 def flags_for(name: str) -> dict[str, Any]:

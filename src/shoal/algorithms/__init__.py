@@ -50,6 +50,7 @@ NAMES = (
     "qtran",
     "sable",
     "seps",
+    "shaq",
     "tarmac",
     "vdn",
 )
@@ -68,6 +69,7 @@ ONE_REWARD = (
     "qmix",
     "qplex",
     "qtran",
+    "shaq",
     "vdn",
 )
 """Algorithms that by default learn from the mean over the team where agents earn different rewards."""

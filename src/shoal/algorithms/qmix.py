@@ -4,9 +4,9 @@
     ∂Q_tot / ∂Q_i ≥ 0  for every i, so that  argmax_u Q_tot = (argmax Q_1, …, argmax Q_N)                     (eq. 5, 4)
     min_θ  E[ (y − Q_tot(s, u; θ))² ],  y = r + γ d max_u' Q_tot(s', u'; θ^-)                                 (eq. 6, 7)
 
-IQL, VDN, QPLEX and QTRAN are this file's update with another :class:`Mixer`. The target's next action is selected by θ
-and evaluated by θ^- (double Q); d is the discount of the outcome of the action at t. Hypernetworks compute the mixing
-weights from the state, and absolute values make them nonnegative.
+IQL, VDN, QPLEX, QTRAN and SHAQ are this file's update with another :class:`Mixer`. The target's next action is selected
+by θ and evaluated by θ^- (double Q); d is the discount of the outcome of the action at t. Hypernetworks compute the
+mixing weights from the state, and absolute values make them nonnegative.
 
 Deviations from the authors' code: the target reads the discount of the outcome itself, so a time limit bootstraps;
 Adam for RMSprop, one clip of gradients for utilities, one for the mixer; half the squared error; a dead agent's utility
@@ -89,10 +89,10 @@ class Config(QConfig):
 
 def mix(
     q: Float[Array, "*b N"],
-    w1: Float[Array, "*b N M"],
-    b1: Float[Array, "*b M"],
-    w2: Float[Array, "*b M"],
-    v: Float[Array, "*b"],
+    w1: Float[Array, "*#b N M"],
+    b1: Float[Array, "*#b M"],
+    w2: Float[Array, "*#b M"],
+    v: Float[Array, "*#b"],
     monotone: bool = True,
 ) -> Float[Array, "*b"]:
     """Q_tot = |w2|ᵀ elu(|W1|ᵀ q + b1) + v (Rashid et al. 2018, section 4.1); without ``monotone``, W1 and w2 as they
@@ -102,19 +102,22 @@ def mix(
     return sum_of_row(hidden * w2) + v
 
 
-def make_mixer(spec: EnvSpec, c: Config, monotone: bool = True) -> Mixer:
-    """QMIX's mixing network.
+class MixingNets(NamedTuple):
+    """Hypernetworks of the weights of :func:`mix`."""
 
-    Raises:
-        InputError: the environment has no global state for the hypernetworks to read.
-    """
-    source = mixer_input(spec, c.mixer_input)
-    n, width = spec.num_agents, c.mixing_width
+    init: Callable[[PRNGKeyArray], PyTree]
+    """key -> parameters, leaves with a leading axis of length 1."""
+    apply: Callable[[PyTree, Float[Array, "*b F"]], tuple[Array, Array, Array, Array]]
+    """(parameters, what they read) -> W1 [*b n M], b1 [*b M], w2 [*b M], v [*b]."""
+
+
+def mixing_nets(inputs: int, n: int, width: int, hyper_width: int, hyper_layers: int) -> MixingNets:
+    """Hypernetworks that read ``inputs`` numbers, of a mixing network of ``n`` values with ``width`` hidden units."""
     nets = {
-        "w1": hypernetwork(source.width, n * width, c.hyper_width, c.hyper_layers),
-        "b1": hypernetwork(source.width, width, c.hyper_width, 1),
-        "w2": hypernetwork(source.width, width, c.hyper_width, c.hyper_layers),
-        "v": hypernetwork(source.width, 1, width, 2),
+        "w1": hypernetwork(inputs, n * width, hyper_width, hyper_layers),
+        "b1": hypernetwork(inputs, width, hyper_width, 1),
+        "w2": hypernetwork(inputs, width, hyper_width, hyper_layers),
+        "v": hypernetwork(inputs, 1, width, 2),
     }
 
     def init(key: PRNGKeyArray) -> PyTree:
@@ -124,12 +127,26 @@ def make_mixer(spec: EnvSpec, c: Config, monotone: bool = True) -> Mixer:
             params[name]["head"]["kernel"] *= fan_in**-0.5
         return params
 
-    def apply(params: PyTree, q: Array, best: Array, action: Array, step: Step) -> Float[Array, "*b"]:
-        x = source.features(step)
+    def apply(params: PyTree, x: Array) -> tuple[Array, Array, Array, Array]:
         w1, b1, w2, v = (team_output(net, params[name], x) for name, net in nets.items())
-        return mix(q, w1.reshape(*w1.shape[:-1], n, width), b1, w2, v[..., 0], monotone)
+        return w1.reshape(*w1.shape[:-1], n, width), b1, w2, v[..., 0]
 
-    return Mixer(init, apply, reads_state=c.mixer_input == "state")
+    return MixingNets(init, apply)
+
+
+def make_mixer(spec: EnvSpec, c: Config, monotone: bool = True) -> Mixer:
+    """QMIX's mixing network.
+
+    Raises:
+        InputError: the environment has no global state for the hypernetworks to read.
+    """
+    source = mixer_input(spec, c.mixer_input)
+    nets = mixing_nets(source.width, spec.num_agents, c.mixing_width, c.hyper_width, c.hyper_layers)
+
+    def apply(params: PyTree, q: Array, best: Array, action: Array, step: Step) -> Float[Array, "*b"]:
+        return mix(q, *nets.apply(params, source.features(step)), monotone=monotone)
+
+    return Mixer(nets.init, apply, reads_state=c.mixer_input == "state")
 
 
 def returns_of_several_steps(c: QConfig, r: Array, d: Array, value: Array, cut: Array) -> Array:
@@ -146,6 +163,8 @@ class QBatch(NamedTuple):
     action: Int[Array, "B L N"]
     outcome: Step
     weight: Float[Array, "B L ..."]
+    drawn: tuple[Array, ...]
+    """Random numbers of the mixer [B, L, ...]."""
     carry: PyTree
     """Recurrent states before the rows [B, N, H]."""
 
@@ -199,7 +218,8 @@ def make_q_learning(
     acting = utilities_in_turns(spec, c.network, index, c.agent_id)
     steps, frozen = scale.num_updates * c.gradient_steps, frozen_parameters(c, net.init, mixer.init)
     adam = optimiser(c.learning_rate, c.lr_final, [steps] * (max(index) + 1), c.max_grad_norm, c.adam_eps, frozen.actor)
-    mixer_adam = optimiser(c.learning_rate, c.lr_final, [steps], c.max_grad_norm, c.adam_eps, frozen.critic)
+    mixer_rate = c.learning_rate if mixer.learning_rate is None else mixer.learning_rate
+    mixer_adam = optimiser(mixer_rate, c.lr_final, [steps], c.max_grad_norm, c.adam_eps, frozen.critic)
 
     def init(key: PRNGKeyArray) -> Learner:
         key_net, key_mixer = jax.random.split(key)
@@ -217,7 +237,7 @@ def make_q_learning(
         # THE NEXT JOINT ACTION, SELECTED BY θ AND EVALUATED BY θ^-
         after = next_utilities(q, target.actor, traj)
         selecting = next_utilities(q, jax.lax.stop_gradient(params.actor), traj, passed) if c.double_q else after
-        value = mixer.of_actions(
+        value = mixer.of_greedy(
             target.critic, after, greedy_action(selecting, out)[0], out
         )  # max_u' Q_tot(s', u'; θ^-)
 
@@ -229,7 +249,7 @@ def make_q_learning(
             y = returns_of_several_steps(c, r, d, value, cut)
 
         # (y − Q_tot)²
-        q_tot = mixer.of_actions(params.critic, passed[1], part.action, part.step)
+        q_tot = mixer.of_actions(params.critic, passed[1], part.action, part.step, part.drawn)
         error = y - q_tot
         cost = jnp.square(error) / 2 if c.huber is None else huber(error, c.huber)
         metrics = {"td_loss": cost, "q": q_tot, "td_error": jnp.abs(error)}
@@ -238,15 +258,17 @@ def make_q_learning(
             cost, metrics = cost + added, metrics | rows
         return (cost * part.weight).sum(), {name: (x * part.weight).sum() for name, x in metrics.items()}
 
-    def gradient_step(learner: Learner, sample: Any) -> tuple[Learner, Metrics]:
+    def gradient_step(learner: Learner, turn: tuple[Any, Any]) -> tuple[Learner, Metrics]:
         """One gradient step on a sample of the buffer."""
         # THE SAMPLE
+        sample, key = turn
         inputs, traj = learner.policy.inputs, as_trajectory(sample, net.initial_carry(sample.first.shape[1:]))
         step, outcome = normalised(inputs, traj.step), normalised(inputs, traj.outcome)
         acted = step.alive.any(-1) if mixer.team else step.alive
         learned = warmed_up(c, step.first.shape).reshape(*step.first.shape, *(1,) * (acted.ndim - 2))
         weight = (acted & learned).astype(jnp.float32)
-        rows = sgd.items(QBatch(step, traj.action, outcome, weight, ()), step.first.shape[0])
+        drawn = mixer.draw(key, step) if mixer.draw else ()
+        rows = sgd.items(QBatch(step, traj.action, outcome, weight, drawn, ()), step.first.shape[0])
         batch = sgd.whole(rows._replace(carry=traj.carry))
 
         # THE STEP
@@ -266,12 +288,12 @@ def make_q_learning(
         return Learner(policy, phi, ByNet(own, of_mixer), statistics, learner.updates), metrics | {"grad_norm": norm}
 
     def update(learner: Learner, experience: Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        del key  # the batches are drawn already
         # RUNNING STATISTICS OF THE NEWEST ROLLOUT
         learner = observe(learner, experience.newest)
 
         # GRADIENT STEPS
-        learner, metrics = jax.lax.scan(gradient_step, learner, experience.samples)
+        keys = jax.random.split(key, c.gradient_steps) if mixer.draw else None  # the batches are drawn already
+        learner, metrics = jax.lax.scan(gradient_step, learner, (experience.samples, keys))
 
         # EXPLORATION
         explored, updates = learner.policy.epsilon, learner.updates + 1

@@ -177,7 +177,7 @@ class Mixer(NamedTuple):
 
     init: Callable[[PRNGKeyArray], PyTree]
     """key -> parameters, leaves with a leading axis of length 1."""
-    apply: Callable[[PyTree, Array, Array, Array, Step], Array]
+    apply: Callable[..., Array]
     """(parameters, utilities of the actions [*b N], the agents' best utilities [*b N], actions Int[*b N], step) ->
     Q_tot [*b]; or Q [*b N] where each agent learns independently. Dead agents' utilities are 0."""
     team: bool = True
@@ -187,10 +187,31 @@ class Mixer(NamedTuple):
     constraints: Callable[[PyTree, Array, Array, Step], tuple[Array, dict[str, Array]]] | None = None
     """(parameters, utilities of every action [*b N A], actions, step) -> (what is added to the loss [*b], rows of
     metrics [*b]); where the utilities are fitted to a value that is not computed from them (QTRAN)."""
+    draw: Callable[[PRNGKeyArray, Step], tuple[Array, ...]] | None = None
+    """(key, step [L B ...]) -> random numbers [L B ...] that ``apply`` takes as further arguments in training; without
+    them it uses numbers of its own, always the same. None for a mixer without chance."""
+    greedy: Callable[[Array], Array] | None = None
+    """Utilities of the greedy joint action [*b N] -> its Q_tot [*b] in targets; None for that of ``apply``."""
+    learning_rate: float | Array | None = None
+    """Adam's step size for the parameters; None for that of the utilities."""
 
-    def of_actions(self, params: PyTree, q: Float[Array, "*b N A"], action: Int[Array, "*b N"], step: Step) -> Array:
+    def of_actions(
+        self,
+        params: PyTree,
+        q: Float[Array, "*b N A"],
+        action: Int[Array, "*b N"],
+        step: Step,
+        drawn: tuple[Array, ...] = (),
+    ) -> Array:
         """The value of a joint action from the utilities of every action."""
-        return self.apply(params, chosen_utility(q, action, step.alive), greedy_action(q, step)[1], action, step)
+        chosen = chosen_utility(q, action, step.alive)
+        return self.apply(params, chosen, greedy_action(q, step)[1], action, step, *drawn)
+
+    def of_greedy(self, params: PyTree, q: Float[Array, "*b N A"], action: Int[Array, "*b N"], step: Step) -> Array:
+        """The value, for a target, of the joint action that is greedy by the utilities, or by those of another net."""
+        if self.greedy is None:
+            return self.of_actions(params, q, action, step)
+        return self.greedy(chosen_utility(q, action, step.alive))
 
 
 def mixer_input(spec: EnvSpec, kind: str, option: str = "mixer_input") -> Input:

@@ -374,6 +374,7 @@ OFF_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "qmix": _Q,
     "qplex": _Q,
     "qtran": _Q,
+    "shaq": _Q,
     "maddpg": _MADDPG,
     "iddpg": _MADDPG,
     "matd3": _MADDPG,
@@ -445,7 +446,7 @@ SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "tarmac": [("skirmish/*", _SMAC)],
     "haa2c": [("skirmish/*", _SMAC | {"minibatches": 1})],  # as in _HAA2C
     "happo": [("skirmish/*", _SMAC)],
-    **{name: [("skirmish/*", _PYMARL)] for name in ("qmix", "vdn", "qplex", "qtran", "iql")},
+    **{name: [("skirmish/*", _PYMARL)] for name in ("qmix", "vdn", "qplex", "qtran", "shaq", "iql")},
     "pqn_vdn": [("skirmish/*", _PQN_SMAC)],
     "ipqn": [("skirmish/*", _PQN_SMAC)],
     **{name: [("*", {"steps": 1, "num_envs": 1, "rollout_length": 1})] for name in ("constant", "random", "scripted")},

@@ -43,6 +43,7 @@ ALGORITHMS: dict[str, int] = {
     "sable": 1,
     "scripted": 1,
     "seps": 1,
+    "shaq": 1,
     "tarmac": 1,
     "vdn": 1,
 }
