@@ -59,6 +59,7 @@ ALGORITHM_ROWS = {
             "haa2c",
             "mat",
             "mat_dec",
+            "poca",
             "sable",
             "magpo",
             "maa2c",

@@ -41,7 +41,7 @@ SPEC = EnvSpec(
     sides=(0, 0, 1, 1),
 )
 SIDES = ((0, 1), (2, 3))
-OF_TEAMS = {"coma", "lica", "magpo", "mapg", "mat", "pqn_vdn", "qmix", "qplex", "qtran", "sable", "shaq", "vdn"}
+OF_TEAMS = {"coma", "lica", "magpo", "mapg", "mat", "poca", "pqn_vdn", "qmix", "qplex", "qtran", "sable", "shaq", "vdn"}
 OF_TEAMS |= {"facmac", "haddpg", "hasac", "hatd3", "masac"}
 ALONE = {"ia2c", "iddpg", "ippo", "ipqn", "iql", "maa2c", "mappo", "seps"}
 PAST = override(Settings(), {"opponents": "past", "past_window": 1})

@@ -84,7 +84,7 @@ OFFERED = [name for name in algorithms.NAMES if "kl_stop" in flags_of(algorithms
 
 
 def test_the_ppo_family_has_kl_stop() -> None:
-    assert {"commnet", "mappo", "ippo", "happo", "magpo", "mat", "mat_dec", "sable", "tarmac"} == set(OFFERED)
+    assert {"commnet", "mappo", "ippo", "happo", "magpo", "mat", "mat_dec", "poca", "sable", "tarmac"} == set(OFFERED)
 
 
 @pytest.mark.parametrize("name", quick(OFFERED, "mappo", "happo"))

@@ -28,7 +28,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 ANOTHERS = {
     "facmac", "haa2c", "hatd3", "hatrpo", "ia2c", "iddpg", "ippo", "ipqn", "maa2c", "masac", "mat_dec", "matd3",
-    "qplex", "qtran", "seps", "shaq", "vdn",
+    "poca", "qplex", "qtran", "seps", "shaq", "vdn",
 }  # fmt: skip
 """Their policies are made by another one's function, or by that of several: slow tests."""
 NUMBERED = ("coma", "maddpg", "mappo", "qmix")

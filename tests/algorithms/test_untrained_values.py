@@ -80,6 +80,7 @@ CASES = {
     "mat": Case({}, acts=True),
     "mat_dec": LOCAL,
     "matd3": Case(EACH.flags, lambda spec, net: net // 2 * spec.obs_dim),  # two critics for each agent
+    "poca": LOCAL,
     "pqn_vdn": UTILITIES,
     "qmix": UTILITIES,
     "qplex": UTILITIES,

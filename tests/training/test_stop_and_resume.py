@@ -46,7 +46,10 @@ FLAGS: dict[str, Any] = {
 }
 
 
-SAME = ("coma", "haa2c", "haddpg", "ia2c", "iddpg", "ippo", "ipqn", "iql", "masac", "matd3", "qplex", "seps", "shaq", "vdn")
+SAME = (
+    "coma", "haa2c", "haddpg", "ia2c", "iddpg", "ippo", "ipqn", "iql", "masac", "matd3", "poca", "qplex", "seps",
+    "shaq", "vdn",
+)  # fmt: skip
 
 
 def flags_for(name: str) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def make(
     *,
     critic_loss: Callable[..., tuple[Array, Metrics]] = value_loss,
     advantage: Callable[..., tuple[Array, Array]] = gae_advantage,
-    credit: Callable[[Learner, Trajectory, PRNGKeyArray], Array] | None = None,
+    credit: Callable[[Learner, Trajectory, PRNGKeyArray, Array], tuple[Array, dict[str, Array]]] | None = None,
     nets: ActorCritic | None = None,
 ) -> Algorithm:
     """MAPPO for an environment. Each of its parts can be replaced (docs/replace-one-part.md).
@@ -150,8 +150,9 @@ def make(
         actor_loss: with the arguments and results of :func:`policy_loss`.
         critic_loss: with the arguments and results of :func:`value_loss`.
         advantage: with the arguments and results of :func:`gae_advantage`.
-        credit: (learner with the new value scale, trajectory, key) -> what the actors' loss has in place of A
-            [T, E, N], in the rewards' units; None for A.
+        credit: (learner with the new value scale, trajectory, key, value targets [T, E, N]) -> what the actors' loss
+            has in place of A [T, E, N], in the rewards' units, and arrays [T, E, N ...] that losses find in
+            ``batch.extras``; None for A.
         nets: decentralised actors and a state-value critic; None for those that ``config`` describes.
 
     Raises:
@@ -185,9 +186,10 @@ def make(
         learner = on_policy.update_value_scale(values, learner, target, on_policy.valued(nets, traj))
 
         def make_batch(learner: Learner, v: on_policy.TrajectoryValues, a: Array, target: Array) -> Batch:
-            a = a if credit is None else credit(learner, traj, key_credit)
+            a, extras = (a, {}) if credit is None else credit(learner, traj, key_credit, target)
             a = standardise(c.normalise_advantage, a, traj.step.alive)
-            return on_policy.make_batch(c, values, learner, traj, v, a, target)
+            noted = traj._replace(extras=traj.extras | extras)
+            return on_policy.make_batch(c, values, learner, noted, v, a, target)
 
         batch = make_batch(learner, v, a, target)
 

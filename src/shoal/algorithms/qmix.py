@@ -89,10 +89,10 @@ class Config(QConfig):
 
 def mix(
     q: Float[Array, "*b N"],
-    w1: Float[Array, "*#b N M"],
-    b1: Float[Array, "*#b M"],
-    w2: Float[Array, "*#b M"],
-    v: Float[Array, "*#b"],
+    w1: Float[Array, "*b N M"],
+    b1: Float[Array, "*b M"],
+    w2: Float[Array, "*b M"],
+    v: Float[Array, "*b"],
     monotone: bool = True,
 ) -> Float[Array, "*b"]:
     """Q_tot = |w2|ᵀ elu(|W1|ᵀ q + b1) + v (Rashid et al. 2018, section 4.1); without ``monotone``, W1 and w2 as they

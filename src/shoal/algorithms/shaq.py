@@ -58,8 +58,22 @@ def coalition_values(
 ) -> Float[Array, "*b M N"]:
     """Q_C of the living agents before each agent, who are those with smaller numbers in ``order``."""
     before = (order[..., None, :] < order[..., :, None]) & alive[..., None, None, :]  # [*b M N N]: j before i
-    size = before.sum(-1)
-    return jnp.einsum("...mij,...j->...mi", before.astype(q.dtype), q) / jnp.maximum(size, 1)
+    return jnp.where(before, q[..., None, None, :], 0.0).sum(-1) / jnp.maximum(before.sum(-1), 1)
+
+
+def estimate(
+    of_coalition: Float[Array, "*b M N"],
+    q: Float[Array, "*b N"],
+    w1: Float[Array, "*b 2 H"],
+    b1: Float[Array, "*b H"],
+    w2: Float[Array, "*b H"],
+    v: Float[Array, "*b"],
+) -> Float[Array, "*b N"]:
+    """(1/M) Σ_k |F(Q_{C_k}, Q_i)|, where F is :func:`shoal.algorithms.qmix.mix` of these two values."""
+    w1, w2 = jnp.abs(w1), jnp.abs(w2)
+    own = q[..., None] * w1[..., 1:, :] + b1[..., None, :]  # [*b N H], the same for all coalitions
+    hidden = jax.nn.elu(of_coalition[..., None] * w1[..., None, :1, :] + own[..., None, :, :])
+    return jnp.abs(jnp.einsum("...mnh,...h->...mn", hidden, w2) + v[..., None, None]).mean(-2)
 
 
 def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
@@ -82,10 +96,8 @@ def make_mixer(spec: EnvSpec, c: Config) -> Mixer:
         if order is None:
             same = jax.random.uniform(jax.random.key(0), (c.coalitions, spec.num_agents))
             order = jnp.broadcast_to(same, (*q.shape[:-1], *same.shape))
-        of_coalition = coalition_values(q, order, step.alive)
-        pairs = jnp.stack([of_coalition, jnp.broadcast_to(q[..., None, :], of_coalition.shape)], axis=-1)
-        weights = (jnp.expand_dims(x, (q.ndim - 1, q.ndim)) for x in nets.apply(params, source.features(step)))
-        alpha = 1 + jnp.abs(qmix.mix(pairs, *weights)).mean(-2)
+        weights = nets.apply(params, source.features(step))
+        alpha = 1 + estimate(coalition_values(q, order, step.alive), q, *weights)
         return (jnp.where(q < best, alpha, 1.0) * q).sum(-1)
 
     return Mixer(

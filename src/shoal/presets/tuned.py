@@ -284,6 +284,7 @@ ON_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "mat": [*_MAT, ("matrix/coordsum", _SUM_MAT)],
     "sable": [*_SABLE, ("matrix/coordsum", _SUM_SABLE)],
     "mat_dec": _MAT_DEC,
+    "poca": [*_GENERAL_PPO, ("grid/stag_hunt", _HUNT), *_ELSEWHERE],
 }
 
 # Algorithms that learn from a replay buffer.
@@ -444,6 +445,7 @@ SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "ippo": [("skirmish/*", _SMAC_IPPO)],
     "commnet": [("skirmish/*", _SMAC)],
     "tarmac": [("skirmish/*", _SMAC)],
+    "poca": [("skirmish/*", _SMAC_IPPO)],
     "haa2c": [("skirmish/*", _SMAC | {"minibatches": 1})],  # as in _HAA2C
     "happo": [("skirmish/*", _SMAC)],
     **{name: [("skirmish/*", _PYMARL)] for name in ("qmix", "vdn", "qplex", "qtran", "shaq", "iql")},

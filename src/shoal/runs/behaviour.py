@@ -35,6 +35,7 @@ ALGORITHMS: dict[str, int] = {
     "mat": 1,
     "mat_dec": 1,
     "matd3": 1,
+    "poca": 1,
     "pqn_vdn": 1,
     "qmix": 1,
     "qplex": 1,
