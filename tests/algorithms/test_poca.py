@@ -55,7 +55,7 @@ def of_set(phi: Any, entities: list[np.ndarray]) -> float:
             share = np.exp(scores - scores.max())
             mixed.append(sum(w * m[4:][h] for w, m in zip(share / share.sum(), memories, strict=True)))
         found.append(norm(phi["residual_norm"], x[i] + affine(p["output"], np.concatenate(mixed))))
-    last = hidden(phi["layers"], np.mean(found, axis=0))
+    last = hidden(phi["hidden"], np.mean(found, axis=0))
     return float(affine(phi["head"], np.append(last, 2 * len(x) / N - 1))[0])
 
 
@@ -65,9 +65,9 @@ def values_of(phi: Any, step: Step, action: Any) -> tuple[np.ndarray, np.ndarray
     v, b = np.zeros(alive.shape[:2]), np.zeros(alive.shape)
     for t, e in np.ndindex(v.shape):
         living = np.flatnonzero(alive[t, e])
-        own = {j: hidden(phi["g"], obs[t, e, j]) for j in living}
+        own = {j: hidden(phi["embed"], obs[t, e, j]) for j in living}
         with_action = {
-            j: hidden(phi["f"], np.append(obs[t, e, j], np.eye(ACTIONS)[int(action[t, e, j])])) for j in living
+            j: hidden(phi["embed_with_action"], np.append(obs[t, e, j], np.eye(ACTIONS)[int(action[t, e, j])])) for j in living
         }
         if len(living):
             v[t, e] = of_set(phi, [own[j] for j in living])

@@ -61,7 +61,7 @@ class Config(mappo.Config):
     critic_input: CriticInput = "local"
     """What g and f read of each agent: ``local`` own observation, ``agent`` also the global state, ``pruned`` the state
     and the observation features that it lacks. Code: local."""
-    heads: Depth = 4
+    heads: Depth = 1
     """Heads of the attention. Code: 4."""
     baseline_coef: Weight = 0.5
     """Weight c_b of the baseline's loss, relative to that of V. Code: 0.5."""
@@ -94,12 +94,12 @@ def make_set_critic(spec: EnvSpec, c: Config) -> SetCritic:
     def init(key: PRNGKeyArray) -> PyTree:
         own, other, attention, hidden, head = jax.random.split(key, 5)
         params = {
-            "g": init_layers(own, body, (source.width, width)),
-            "f": init_layers(other, body, (source.width + action.width, width)),
+            "embed": init_layers(own, body, (source.width, width)),
+            "embed_with_action": init_layers(other, body, (source.width + action.width, width)),
             "embedding_norm": init_norm(width),
             "attention": init_attention(attention, body, width, 1.0),
             "residual_norm": init_norm(width),
-            "layers": init_layers(hidden, body, (width, *body.hidden)),
+            "hidden": init_layers(hidden, body, (width, *body.hidden)),
             "head": init_linear(head, body, body.hidden[-1] + 1, 1, 1.0),
         }
         return jax.tree.map(lambda x: x[None], params)
@@ -117,18 +117,18 @@ def make_set_critic(spec: EnvSpec, c: Config) -> SetCritic:
         rows = layer_norm(params["residual_norm"], rows + apply_linear(p["output"], near.reshape(-1, width)))
         count = mask.sum(-1)
         pooled = jnp.where(mask[:, 0, :, None], rows.reshape(-1, n, width), 0.0).sum(1) / jnp.maximum(count, 1)
-        last = jnp.concatenate([layers(params["layers"], body, pooled), 2.0 * count / n - 1.0], axis=-1)
+        last = jnp.concatenate([layers(params["hidden"], body, pooled), 2.0 * count / n - 1.0], axis=-1)
         return apply_linear(params["head"], last).reshape(x.shape[:-2])
 
     def values(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
         one = jax.tree.map(lambda x: x[0], params)
-        v = of_set(one, embedded(one["g"], source.features(step)), step.alive)
+        v = of_set(one, embedded(one["embed"], source.features(step)), step.alive)
         return carry, jnp.broadcast_to(v[..., None], step.alive.shape)
 
     def baselines(params: PyTree, step: Step, u: Array) -> Array:
         one, x = jax.tree.map(lambda x: x[0], params), source.features(step)
-        own = embedded(one["g"], x)
-        other = embedded(one["f"], jnp.concatenate([x, encode_actions(action, u, step)], axis=-1))
+        own = embedded(one["embed"], x)
+        other = embedded(one["embed_with_action"], jnp.concatenate([x, encode_actions(action, u, step)], axis=-1))
         itself = jnp.eye(n, dtype=bool)
         entities = jnp.where(itself[..., None], own[..., :, None, :], other[..., None, :, :])  # [*b, i, j, D]
         return of_set(one, entities, step.alive[..., None, :] | itself)

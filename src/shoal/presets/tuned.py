@@ -284,7 +284,7 @@ ON_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "mat": [*_MAT, ("matrix/coordsum", _SUM_MAT)],
     "sable": [*_SABLE, ("matrix/coordsum", _SUM_SABLE)],
     "mat_dec": _MAT_DEC,
-    "poca": [*_GENERAL_PPO, ("grid/stag_hunt", _HUNT), *_ELSEWHERE],
+    "poca": [*_GENERAL_PPO, ("grid/stag_hunt", _HUNT)],
 }
 
 # Algorithms that learn from a replay buffer.
