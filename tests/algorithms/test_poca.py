@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import poca
+from shoal.equations.normalise import VALUES, denormalise
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Box, Scale, Step
@@ -67,7 +68,8 @@ def values_of(phi: Any, step: Step, action: Any) -> tuple[np.ndarray, np.ndarray
         living = np.flatnonzero(alive[t, e])
         own = {j: hidden(phi["embed"], obs[t, e, j]) for j in living}
         with_action = {
-            j: hidden(phi["embed_with_action"], np.append(obs[t, e, j], np.eye(ACTIONS)[int(action[t, e, j])])) for j in living
+            j: hidden(phi["embed_with_action"], np.append(obs[t, e, j], np.eye(ACTIONS)[int(action[t, e, j])]))
+            for j in living
         }
         if len(living):
             v[t, e] = of_set(phi, [own[j] for j in living])
@@ -90,8 +92,8 @@ def returns(traj: Any, v: np.ndarray, then: np.ndarray) -> np.ndarray:
 
 
 @cache
-def played() -> Any:
-    prog = program(SPEC, CONFIG)
+def played(value_norm: str = "none") -> Any:
+    prog = program(SPEC, replace(CONFIG, value_norm=value_norm))
     traj = acted(prog, prog.learner, make_trajectory(SPEC))
     return prog, traj, prog.update(prog.learner, traj, KEY)
 
@@ -107,15 +109,41 @@ def test_values_and_baselines_are_those_of_a_loop_over_living_agents() -> None:
     np.testing.assert_allclose(np.asarray(got)[alive], b[alive], 1e-4, 1e-5)
 
 
+def errors(phi: Any, traj: Any, scale: float = 1.0, shift: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """V − y and b − y of living agents, where outputs times ``scale`` plus ``shift`` are in the rewards' units."""
+    v, b = (scale * x + shift for x in values_of(phi, traj.step, traj.action))
+    then = scale * values_of(phi, traj.outcome, traj.action)[0] + shift
+    then = np.where(np.asarray(traj.outcome.alive).any(-1), then, 0.0)
+    v = np.where(np.asarray(traj.step.alive).any(-1), v, 0.0)
+    y, alive = returns(traj, v, then)[..., None], np.asarray(traj.step.alive)
+    return (v[..., None] - y + 0 * b)[alive], (b - y)[alive]
+
+
 def test_losses_are_those_of_a_loop() -> None:
     """With one epoch the ratio is 1 and nothing is clipped: the losses are −A, ½ (V − y)² and ½ (b − y)²."""
     prog, traj, (_, metrics) = played()
-    v, b = values_of(prog.learner.critic, traj.step, traj.action)
-    then, _ = values_of(prog.learner.critic, traj.outcome, traj.action)
-    y, alive = returns(traj, v, then)[..., None], np.asarray(traj.step.alive)
-    np.testing.assert_allclose(metrics["value_loss"], ((v[..., None] - y + 0 * b) ** 2)[alive].mean() / 2, rtol=1e-4)
-    np.testing.assert_allclose(metrics["baseline_loss"], ((b - y) ** 2)[alive].mean() / 2, rtol=1e-4)
-    np.testing.assert_allclose(metrics["policy_loss"], -(y - b)[alive].mean(), rtol=1e-4, atol=1e-5)
+    of_v, of_b = errors(prog.learner.critic, traj)
+    np.testing.assert_allclose(metrics["value_loss"], (of_v**2).mean() / 2, rtol=1e-4)
+    np.testing.assert_allclose(metrics["baseline_loss"], (of_b**2).mean() / 2, rtol=1e-4)
+    np.testing.assert_allclose(metrics["policy_loss"], of_b.mean(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("value_norm", ["running", "popart"])
+def test_advantages_are_in_the_rewards_units_of_before_the_update(value_norm: str) -> None:
+    prog, traj, (learner, _) = played(value_norm)
+    traj = traj._replace(outcome=traj.outcome._replace(reward=3 * traj.outcome.reward + 2))
+    learner = learner._replace(
+        policy=prog.learner.policy
+    )  # whose actions the trajectory has; the statistics are not empty
+    zero, one = (float(denormalise(learner.statistics.value, jnp.full((1,), x), VALUES)[0]) for x in (0.0, 1.0))
+    assert abs(zero) > 0.01 and abs(one - zero - 1) > 0.01
+    after, metrics = prog.update(learner, traj, KEY)
+    _, of_b = errors(learner.critic, traj, one - zero, zero)
+    np.testing.assert_allclose(metrics["policy_loss"], of_b.mean(), rtol=1e-3, atol=1e-4)
+    if value_norm == "popart":  # the clip compares with b in the new units, from which nothing has moved yet
+        low, high = (float(denormalise(after.statistics.value, jnp.full((1,), x), VALUES)[0]) for x in (0.0, 1.0))
+        expected = ((of_b / (high - low)) ** 2).mean() / 2
+        np.testing.assert_allclose(metrics["baseline_loss"], expected, rtol=1e-3)
 
 
 def test_a_baseline_does_not_depend_on_the_agents_own_action_and_on_nothing_dead() -> None:
@@ -146,13 +174,15 @@ def test_a_dead_agent_is_credited_with_what_its_team_earns_later() -> None:
 
 
 def test_the_clip_of_the_baseline_refers_to_what_it_was_before_the_update() -> None:
-    prog, traj, _ = played()
-    tight = replace(CONFIG, value_clip=1e-6, epochs=3, learning_rate=0.1)
-    losses = [
-        float(program(SPEC, replace(tight, value_clip=clip)).update(prog.learner, traj, KEY)[1]["baseline_loss"])
-        for clip in (1e-6, None)
-    ]
-    assert losses[0] > losses[1]  # the largest of two errors, of which one does not fall
+    """Before the first step b is what it was, so that even a narrow clip changes nothing."""
+    prog, traj, (_, metrics) = played()
+    _, narrow = program(SPEC, replace(CONFIG, value_clip=1e-6)).update(prog.learner, traj, KEY)
+    np.testing.assert_allclose(narrow["baseline_loss"], metrics["baseline_loss"], rtol=1e-5)
+    _, later = program(SPEC, replace(CONFIG, value_clip=1e-6, epochs=3)).update(prog.learner, traj, KEY)
+    _, free = program(SPEC, replace(CONFIG, value_clip=None, epochs=3)).update(prog.learner, traj, KEY)
+    assert (
+        later["baseline_loss"] > 1.001 * free["baseline_loss"]
+    )  # the largest of two errors, of which one does not fall
 
 
 @pytest.mark.parametrize(

@@ -244,3 +244,9 @@ def test_values_of_the_two_step_game_under_a_uniform_policy(name: str) -> None:
         np.testing.assert_allclose(q[:, 2].mean(0), [[-1.5, 2.5], [2.5, 6.5]], atol=0.3)
     else:
         np.testing.assert_allclose(q[:, 2].mean(0), [[1.0, 5.0], [5.0, 9.0]], atol=0.4)
+
+
+def test_mixers_that_need_more_than_a_sum_are_refused() -> None:
+    for one in ({"learning_rate": 0.1}, {"draw": lambda key, step: ()}, {"constraints": lambda *parts: ()}):
+        with pytest.raises(InputError, match=r"use qmix\.make"):
+            pqn_vdn.make(SPEC, CONFIGS["pqn_vdn"], Scale(E, T, 1), vdn.MIX._replace(**one))

@@ -16,7 +16,7 @@ from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.types import Box, Scale, Step
 from support.naive_q import at, dense, greedy, team, utilities
-from support.trajectories import E, T, make_spec, make_trajectory, program
+from support.trajectories import E, T, compiled, make_spec, make_trajectory, program
 
 KEY = jax.random.key(1)
 SPEC = make_spec()
@@ -67,6 +67,35 @@ def test_values_and_loss_are_those_of_a_loop() -> None:
     error = error[np.asarray(traj.step.alive).any(-1)]
     np.testing.assert_allclose(metrics["td_error"], np.abs(error).mean(), rtol=1e-4)
     np.testing.assert_allclose(metrics["td_loss"], (error**2).mean() / 2, rtol=1e-4)
+
+
+def test_gradients_reach_utilities_also_through_the_weights() -> None:
+    """Central differences of the loop, which has no gradient of its own."""
+    prog, traj = program(SPEC, CONFIG), make_trajectory(SPEC, carry=())
+    rng, alive = np.random.default_rng(3), np.asarray(traj.step.alive)
+    q = np.where(alive, rng.normal(size=alive.shape), 0.0)
+    best = np.where(rng.random(alive.shape) < 0.5, q, q + alive)
+    order = rng.random((T, E, CONFIG.coalitions, SPEC.num_agents))
+    phi, mixer = prog.learner.critic, shaq.make_mixer(SPEC, CONFIG)
+
+    def total(q: jax.Array) -> jax.Array:
+        return mixer.apply(phi, q, q + jnp.asarray(best - q), traj.action, traj.step, jnp.asarray(order)).sum()
+
+    slope = np.asarray(compiled(jax.grad(total))(jnp.asarray(q, jnp.float32)))
+    for t, e, i in [tuple(x) for x in np.argwhere(alive)[:6]]:
+        change = np.zeros(q.shape)
+        change[t, e, i] = 1e-4
+        up, down = (weighted(phi, q + d, best + d, order, traj.step)[t, e] for d in (change, -change))
+        assert slope[t, e, i] == pytest.approx((up - down) / 2e-4, rel=5e-3, abs=5e-3)
+
+
+def test_coalitions_are_drawn_for_each_row_and_step() -> None:
+    step = make_trajectory(SPEC, carry=()).step
+    first, again, other = (
+        np.asarray(shaq.make_mixer(SPEC, CONFIG).draw(jax.random.key(k), step)[0]) for k in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert len(np.unique(np.concatenate([first, other]).reshape(2 * T * E, -1), axis=0)) == 2 * T * E
 
 
 def test_coalitions_have_the_probabilities_of_the_shapley_value() -> None:

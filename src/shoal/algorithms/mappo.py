@@ -138,7 +138,8 @@ def make(
     *,
     critic_loss: Callable[..., tuple[Array, Metrics]] = value_loss,
     advantage: Callable[..., tuple[Array, Array]] = gae_advantage,
-    credit: Callable[[Learner, Trajectory, PRNGKeyArray, Array], tuple[Array, dict[str, Array]]] | None = None,
+    credit: Callable[[Learner, Trajectory, PRNGKeyArray], Array] | None = None,
+    baseline: Callable[[Learner, Trajectory], Array] | None = None,
     nets: ActorCritic | None = None,
 ) -> Algorithm:
     """MAPPO for an environment. Each of its parts can be replaced (docs/replace-one-part.md).
@@ -150,9 +151,10 @@ def make(
         actor_loss: with the arguments and results of :func:`policy_loss`.
         critic_loss: with the arguments and results of :func:`value_loss`.
         advantage: with the arguments and results of :func:`gae_advantage`.
-        credit: (learner with the new value scale, trajectory, key, value targets [T, E, N]) -> what the actors' loss
-            has in place of A [T, E, N], in the rewards' units, and arrays [T, E, N ...] that losses find in
-            ``batch.extras``; None for A.
+        credit: (learner with the new value scale, trajectory, key) -> what the actors' loss has in place of A
+            [T, E, N], in the rewards' units; None for A.
+        baseline: (learner, trajectory) -> b [T, E, N], in the critic's units: the actors' loss has R − b in place of A,
+            and ``batch.extras["baseline"]`` is b before this update, as ``batch.value`` is V; None for A.
         nets: decentralised actors and a state-value critic; None for those that ``config`` describes.
 
     Raises:
@@ -183,15 +185,22 @@ def make(
         # VALUES AND ADVANTAGES
         v = on_policy.value_trajectory(spec, values, nets, learner, traj)
         a, target = advantage(c, traj, v)
+        b = None if baseline is None else on_policy.in_both_units(values, learner, baseline(learner, traj))
         learner = on_policy.update_value_scale(values, learner, target, on_policy.valued(nets, traj))
 
-        def make_batch(learner: Learner, v: on_policy.TrajectoryValues, a: Array, target: Array) -> Batch:
-            a, extras = (a, {}) if credit is None else credit(learner, traj, key_credit, target)
+        def make_batch(
+            learner: Learner, v: on_policy.TrajectoryValues, a: Array, target: Array, b: on_policy.BothUnits | None
+        ) -> Batch:
+            a = a if credit is None else credit(learner, traj, key_credit)
+            rows = traj
+            if b is not None:
+                a = target - b.value
+                noted = on_policy.before_update(c, values, learner, b)
+                rows = traj._replace(extras=traj.extras | {"baseline": noted})
             a = standardise(c.normalise_advantage, a, traj.step.alive)
-            noted = traj._replace(extras=traj.extras | extras)
-            return on_policy.make_batch(c, values, learner, noted, v, a, target)
+            return on_policy.make_batch(c, values, learner, rows, v, a, target)
 
-        batch = make_batch(learner, v, a, target)
+        batch = make_batch(learner, v, a, target, b)
 
         # LOSS
         sigma, kappa = on_policy.entropy_coef(c, learner, scale), learner.statistics.coefficients.kl
@@ -206,7 +215,8 @@ def make(
         def recomputed(params: ByNet) -> Batch:
             now = learner._replace(policy=learner.policy._replace(actor=params.actor), critic=params.critic)
             v = on_policy.value_trajectory(spec, values, nets, now, traj)
-            return make_batch(now, v, *advantage(c, traj, v))
+            b = None if baseline is None else on_policy.in_both_units(values, now, baseline(now, traj))
+            return make_batch(now, v, *advantage(c, traj, v), b)
 
         kl_stop = on_policy.kl_limit(spec, c.kl_stop, traj.step.legal, traj.step.alive)
         params, state, metrics = sgd.sgd(

@@ -8,10 +8,13 @@ with y the team's λ-return, which goes on after the death of agent i, so that i
 afterwards. RSA is residual self-attention over a set, whose size may change from step to step: no input stands for a
 dead agent. The baseline b_i does not depend on a_i. All other stages are those of :mod:`shoal.algorithms.mappo`.
 
-Deviations from the authors' code (Unity ML-Agents): a team shares one λ-return, the mean of its agents' rewards, where
-the code adds them up and each agent's bootstraps from a value of its own; the number of living agents is divided by the
-number in the team, not by the largest one seen; norms have scales and biases, and scores are divided by the root of a
-head's width; a ratio is that of the whole action; those of mappo.py. Equations, options and results:
+Deviations from the authors' code (Unity ML-Agents): a team has one λ-return, of the mean of its agents' rewards and
+with V of living agents, where the code adds rewards up, and ends the return of an agent that leaves with V of its last
+observation and of the agents that stay; the critic reads one timestep, where the code's is recurrent if actors are, and
+by default ids of agents; the number of living agents is divided by the number in the team, not by the largest one seen;
+norms have scales and biases, and scores are divided by the root of a head's width; a ratio is that of the whole action;
+actors and critic have each an optimiser and a clip of gradients, and ε and σ need not decay; a time limit bootstraps,
+and values are learned on normalised targets (``value_norm``), as in mappo.py. Equations and options:
 docs/algorithms/poca.md.
 """
 
@@ -32,7 +35,7 @@ from shoal.errors import InputError
 from shoal.learning.config import EpochsConfig, ValueConfig, check_options, no_critic_network
 from shoal.models import actor_critic
 from shoal.models.actor_critic import ActorCritic, Critic, make_actor, make_actor_critic
-from shoal.models.on_policy import Batch, TrajectoryValues, scale_of_agents
+from shoal.models.on_policy import Batch, TrajectoryValues
 from shoal.models.sequence import team_input
 from shoal.networks.inputs import CriticInput, encode_actions, normalised
 from shoal.networks.layers import (
@@ -69,6 +72,15 @@ class Config(mappo.Config):
     """ε of the clipped losses of V and b, in normalised units; None for the plain losses. Code: 0.2."""
 
 
+class Entities(NamedTuple):
+    """What each entity brings into the attention, before it depends on others."""
+
+    features: Float[Array, "*b N D"]
+    query: Float[Array, "*b N D"]
+    memory: Float[Array, "*b N D2"]
+    """Keys and values."""
+
+
 class SetCritic(NamedTuple):
     """V and the agents' baselines, from one net over sets of agents. Parameters have a leading axis P = 1."""
 
@@ -94,6 +106,7 @@ def make_set_critic(spec: EnvSpec, c: Config) -> SetCritic:
     def init(key: PRNGKeyArray) -> PyTree:
         own, other, attention, hidden, head = jax.random.split(key, 5)
         params = {
+            "input_norm": [init_norm(source.width)] if body.input_layer_norm else [],
             "embed": init_layers(own, body, (source.width, width)),
             "embed_with_action": init_layers(other, body, (source.width + action.width, width)),
             "embedding_norm": init_norm(width),
@@ -104,34 +117,48 @@ def make_set_critic(spec: EnvSpec, c: Config) -> SetCritic:
         }
         return jax.tree.map(lambda x: x[None], params)
 
-    def embedded(params: PyTree, x: Float[Array, "*b N F"]) -> Float[Array, "*b N D"]:
-        return layers(params, body, x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], width)
-
-    def of_set(params: PyTree, x: Float[Array, "*b N D"], present: Bool[Array, "*b N"]) -> Float[Array, "*b"]:
-        """v(RSA(x)) of the entities that are present."""
-        rows, mask = x.reshape(-1, width), present.reshape(-1, 1, n)
+    def entities(params: PyTree, embed: PyTree, x: Float[Array, "*b N F"]) -> Entities:
+        rows = layers(embed, body, x.reshape(-1, x.shape[-1]))
         rows = layer_norm(params["embedding_norm"], rows)
         p = params["attention"]
-        query, memory = apply_linear(p["query"], rows), apply_linear(p["memory"], rows)
-        near = attend(query.reshape(-1, n, width), memory.reshape(-1, n, 2 * width), mask, c.heads)
-        rows = layer_norm(params["residual_norm"], rows + apply_linear(p["output"], near.reshape(-1, width)))
+        parts = rows, apply_linear(p["query"], rows), apply_linear(p["memory"], rows)
+        return Entities(*(part.reshape(*x.shape[:-1], -1) for part in parts))
+
+    def of_set(params: PyTree, found: Entities, present: Bool[Array, "*b N"]) -> Float[Array, "*b"]:
+        """v(RSA(·)) of the entities that are present."""
+        mask = present.reshape(-1, 1, n)
+        near = attend(found.query.reshape(-1, n, width), found.memory.reshape(-1, n, 2 * width), mask, c.heads)
+        rows = apply_linear(params["attention"]["output"], near.reshape(-1, width)) + found.features.reshape(-1, width)
+        rows = layer_norm(params["residual_norm"], rows).reshape(-1, n, width)
         count = mask.sum(-1)
-        pooled = jnp.where(mask[:, 0, :, None], rows.reshape(-1, n, width), 0.0).sum(1) / jnp.maximum(count, 1)
+        pooled = jnp.where(mask[:, 0, :, None], rows, 0.0).sum(1) / jnp.maximum(count, 1)
         last = jnp.concatenate([layers(params["hidden"], body, pooled), 2.0 * count / n - 1.0], axis=-1)
-        return apply_linear(params["head"], last).reshape(x.shape[:-2])
+        return apply_linear(params["head"], last).reshape(present.shape[:-1])
+
+    def seen(params: PyTree, step: Step) -> tuple[PyTree, Float[Array, "*b N F"]]:
+        one, x = jax.tree.map(lambda x: x[0], params), source.features(step)
+        for norm in one["input_norm"]:
+            x = layer_norm(norm, x)
+        return one, x
 
     def values(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
-        one = jax.tree.map(lambda x: x[0], params)
-        v = of_set(one, embedded(one["embed"], source.features(step)), step.alive)
+        one, x = seen(params, step)
+        v = of_set(one, entities(one, one["embed"], x), step.alive)
         return carry, jnp.broadcast_to(v[..., None], step.alive.shape)
 
     def baselines(params: PyTree, step: Step, u: Array) -> Array:
-        one, x = jax.tree.map(lambda x: x[0], params), source.features(step)
-        own = embedded(one["embed"], x)
-        other = embedded(one["embed_with_action"], jnp.concatenate([x, encode_actions(action, u, step)], axis=-1))
-        itself = jnp.eye(n, dtype=bool)
-        entities = jnp.where(itself[..., None], own[..., :, None, :], other[..., None, :, :])  # [*b, i, j, D]
-        return of_set(one, entities, step.alive[..., None, :] | itself)
+        one, x = seen(params, step)
+        own = entities(one, one["embed"], x)
+        with_action = jnp.concatenate([x, encode_actions(action, u, step)], axis=-1)
+        other = entities(one, one["embed_with_action"], with_action)
+
+        @jax.checkpoint
+        def of_agent(i: Array) -> Array:
+            itself = jnp.arange(n) == i
+            found = jax.tree.map(lambda a, b: jnp.where(itself[:, None], a, b), own, other)
+            return of_set(one, found, step.alive | itself)
+
+        return jnp.moveaxis(jax.lax.map(of_agent, jnp.arange(n)), 0, -1)  # N sets after one another, not N² entities
 
     return SetCritic(init, values, baselines)
 
@@ -158,16 +185,10 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     critic, index = make_set_critic(spec, c), policy_of(spec, c.sharing)
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
     team = Critic(critic.init, lambda num_envs: (), critic.values, (0,) * spec.num_agents, 1)
-    values = scale_of_agents(c.value_norm, team.group_of, c.value_norm_beta)
 
-    def credit(
-        learner: Learner, traj: Trajectory, key: PRNGKeyArray, target: Array
-    ) -> tuple[Float[Array, "T E N"], dict[str, Array]]:
-        """A_i = y − b_i in the rewards' units, and b_i in the critic's, for the clip of its loss."""
-        del key
-        step = normalised(learner.policy.inputs, traj.step)
-        b = jax.lax.map(lambda part: critic.baselines(learner.critic, *part), (step, traj.action))
-        return target - values.denormalise(learner.statistics.value, b), {"baseline": b}
+    def baseline(learner: Learner, traj: Trajectory) -> Float[Array, "T E N"]:
+        """b_i, in the critic's units."""
+        return critic.baselines(learner.critic, normalised(learner.policy.inputs, traj.step), traj.action)
 
     def critic_loss(c: EpochsConfig, nets: ActorCritic, params: PyTree, batch: Batch) -> tuple[Array, Metrics]:
         """The losses of V and of b on the same targets."""
@@ -178,7 +199,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
         return loss_v + config.baseline_coef * loss_b, metrics | {"baseline_loss": loss_b}
 
     nets = make_actor_critic(actor, team)
-    made = mappo.make(spec, c, scale, critic_loss=critic_loss, advantage=team_returns, credit=credit, nets=nets)
+    made = mappo.make(spec, c, scale, critic_loss=critic_loss, advantage=team_returns, baseline=baseline, nets=nets)
     return made._replace(**learned_from(spec, team=True))
 
 

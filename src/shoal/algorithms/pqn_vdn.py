@@ -28,6 +28,7 @@ from shoal.bounds import Count, Fraction, Positive, Rate, Tiny
 from shoal.equations.returns import td_lambda
 from shoal.equations.schedules import annealed
 from shoal.equations.targets import learned_from, target_parts
+from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import AgentConfig, check_discrete, check_options
 from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser, step_of_both
@@ -103,13 +104,18 @@ def make(spec: EnvSpec, config: Config, scale: Scale, mixer: Mixer = MIX) -> Alg
         spec: the environment's description.
         config: hyper-parameters.
         scale: sizes of the run.
-        mixer: the value of a joint action from the agents' utilities, without constraints; a sum by default.
+        mixer: the value of a joint action from the agents' utilities; a sum by default.
 
     Raises:
-        InputError: actions are continuous, minibatches do not divide the rollout, or an option is out of its range.
+        InputError: actions are continuous, minibatches do not divide the rollout, an option is out of its range, or the
+            mixer has constraints, random numbers or a step size of its own.
     """
     c, recurrent = config, bool(config.network.recurrent)
     check_options(c)
+    if not (mixer.constraints is mixer.draw is mixer.learning_rate is None):
+        raise InputError(
+            "PQN's mixer cannot have constraints, random numbers or a step size of its own: use qmix.make."
+        )
     check_discrete(spec)
     sgd.check_items(scale, c.minibatches, scale.rollout_length if recurrent else None)
     index = policy_of(spec, c.sharing)
@@ -130,7 +136,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, mixer: Mixer = MIX) -> Alg
     def lambda_returns(phi: PyTree, after: Array, traj: Trajectory) -> Array:
         """G from the utilities in each outcome."""
         out = traj.outcome
-        value = mixer.of_actions(phi, after, greedy_action(after, out)[0], out)  # max_u' Q_tot(s', u'; θ)
+        value = mixer.of_greedy(phi, after, greedy_action(after, out)[0], out)  # max_u' Q_tot(s', u'; θ)
         r, d, value, cut = target_parts(traj, value, mixer.team, spec.reward_groups)
         return td_lambda(r, d, value, cut, gamma=c.gamma, lam=c.lam)
 

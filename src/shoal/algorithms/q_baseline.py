@@ -55,18 +55,15 @@ def make(make_mappo: Callable[..., Algorithm], spec: EnvSpec, config: mappo.Conf
         loss_q = jnp.sum(batch.weight * clipped_value_loss(value, value, batch.target, None, c.huber))
         return loss_v + loss_q, metrics | {"q_loss": loss_q}
 
-    def credit(
-        learner: Learner, traj: Trajectory, key: PRNGKeyArray, target: Array
-    ) -> tuple[Float[Array, "T E N"], dict[str, Array]]:
+    def credit(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> Float[Array, "T E N"]:
         """X̂, in the rewards' units."""
-        del target
         params, step = learner.critic["q"], normalised(learner.policy.inputs, traj.step)
         _, pi = nets.actor.distribution(learner.policy.actor, traj.carry.actor, step)
         options = q.options(params, step, traj.action, pi, key, c.draws, 0.0)
         x = advantage_over(c.baseline, q.taken(params, step, traj.action), options)
         unit = values.denormalise(learner.statistics.value, jnp.ones_like(x))
         zero = values.denormalise(learner.statistics.value, jnp.zeros_like(x))
-        return x * (unit - zero), {}
+        return x * (unit - zero)
 
     nets_with_q = make_actor_critic(nets.actor, nets.critic._replace(init=init, values=v))
     algorithm = make_mappo(spec, c, scale, critic_loss=critic_loss, credit=credit, nets=nets_with_q)

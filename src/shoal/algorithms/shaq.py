@@ -36,7 +36,7 @@ make_policy = qmix.make_policy
 class Config(QConfig):
     """SHAQ's hyper-parameters. "Code" is the authors' repository, for StarCraft.
 
-    It has those of :class:`shoal.algorithms.qmix.Config` beside its own.
+    Beside its own it has what :class:`shoal.algorithms.qmix.Config` says of pymarl.
     """
 
     mixer_input: Literal["state", "concat"] = "state"

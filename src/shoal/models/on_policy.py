@@ -46,6 +46,15 @@ class TrajectoryValues(NamedTuple):
     """Recurrent states after every timestep."""
 
 
+class BothUnits(NamedTuple):
+    """Outputs of the critic's net for a trajectory."""
+
+    value: Float[Array, "T E N"]
+    """In the rewards' units."""
+    output: Float[Array, "T E N"]
+    """In the critic's own units."""
+
+
 class Batch(NamedTuple):
     """Training data; leaves are [items, L, N ...], carries [items, N, H]."""
 
@@ -175,6 +184,21 @@ def value_trajectory(
     return denormalise_values(spec, values, learner, traj, nets.evaluate(learner, traj), nets.critic.trains_dead)
 
 
+def in_both_units(values: ValueScale, learner: Learner, output: Float[Array, "T E N"]) -> BothUnits:
+    """Outputs of the learner's critic, with what they are in rewards."""
+    return BothUnits(values.denormalise(learner.statistics.value, output), output)
+
+
+def before_update(c: ValueConfig, values: ValueScale, learner: Learner, x: TrajectoryValues | BothUnits) -> Array:
+    """What a clipped loss compares outputs with: those of before the update, in the units of the critic to be trained.
+
+    The clip refers to the net's own output, whose unit PopArt has just changed.
+    """
+    if c.value_norm != "popart":
+        return x.output
+    return values.normalise(learner.statistics.value, x.value if isinstance(x, BothUnits) else x.now)
+
+
 def valued(nets: ActorCritic, traj: Trajectory) -> Bool[Array, "T E N"]:
     """Where V is trained: at living agents, and where its output is a dead agent's value, at those too."""
     return jnp.ones_like(traj.step.alive) if nets.critic.trains_dead else traj.step.alive
@@ -215,8 +239,7 @@ def make_batch(
         traj.extras,
         advantage,
         values.normalise(stats, target),
-        # The value clip refers to the net's own output, whose unit PopArt has just changed.
-        values.normalise(stats, v.now) if c.value_norm == "popart" else v.output,
+        before_update(c, values, learner, v),
         alive.astype(jnp.float32),
     )
     chunk = length or c.chunk or 1

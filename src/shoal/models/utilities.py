@@ -179,7 +179,8 @@ class Mixer(NamedTuple):
     """key -> parameters, leaves with a leading axis of length 1."""
     apply: Callable[..., Array]
     """(parameters, utilities of the actions [*b N], the agents' best utilities [*b N], actions Int[*b N], step) ->
-    Q_tot [*b]; or Q [*b N] where each agent learns independently. Dead agents' utilities are 0."""
+    Q_tot [*b]; or Q [*b N] where each agent learns independently. Dead agents' utilities are 0. What ``draw`` returns
+    follows the step in training."""
     team: bool = True
     """Whether there is one value for the team."""
     reads_state: bool = False
