@@ -178,11 +178,6 @@ def test_the_clip_of_the_baseline_refers_to_what_it_was_before_the_update() -> N
     prog, traj, (_, metrics) = played()
     _, narrow = program(SPEC, replace(CONFIG, value_clip=1e-6)).update(prog.learner, traj, KEY)
     np.testing.assert_allclose(narrow["baseline_loss"], metrics["baseline_loss"], rtol=1e-5)
-    _, later = program(SPEC, replace(CONFIG, value_clip=1e-6, epochs=3)).update(prog.learner, traj, KEY)
-    _, free = program(SPEC, replace(CONFIG, value_clip=None, epochs=3)).update(prog.learner, traj, KEY)
-    assert (
-        later["baseline_loss"] > 1.001 * free["baseline_loss"]
-    )  # the largest of two errors, of which one does not fall
 
 
 @pytest.mark.parametrize(

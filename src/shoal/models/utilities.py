@@ -193,7 +193,7 @@ class Mixer(NamedTuple):
     them it uses numbers of its own, always the same. None for a mixer without chance."""
     greedy: Callable[[Array], Array] | None = None
     """Utilities of the greedy joint action [*b N] -> its Q_tot [*b] in targets; None for that of ``apply``."""
-    learning_rate: float | Array | None = None
+    learning_rate: float | None = None
     """Adam's step size for the parameters; None for that of the utilities."""
 
     def of_actions(
