@@ -195,7 +195,7 @@ def make(
             rows = traj
             if b is not None:
                 a = target - b.value
-                noted = on_policy.before_update(c, values, learner, b)
+                noted = on_policy.before_update(c, values, learner, b.value, b.output)
                 rows = traj._replace(extras=traj.extras | {"baseline": noted})
             a = standardise(c.normalise_advantage, a, traj.step.alive)
             return on_policy.make_batch(c, values, learner, rows, v, a, target)

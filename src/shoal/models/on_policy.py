@@ -189,14 +189,12 @@ def in_both_units(values: ValueScale, learner: Learner, output: Float[Array, "T 
     return BothUnits(values.denormalise(learner.statistics.value, output), output)
 
 
-def before_update(c: ValueConfig, values: ValueScale, learner: Learner, x: TrajectoryValues | BothUnits) -> Array:
+def before_update(c: ValueConfig, values: ValueScale, learner: Learner, value: Array, output: Array) -> Array:
     """What a clipped loss compares outputs with: those of before the update, in the units of the critic to be trained.
 
     The clip refers to the net's own output, whose unit PopArt has just changed.
     """
-    if c.value_norm != "popart":
-        return x.output
-    return values.normalise(learner.statistics.value, x.value if isinstance(x, BothUnits) else x.now)
+    return values.normalise(learner.statistics.value, value) if c.value_norm == "popart" else output
 
 
 def valued(nets: ActorCritic, traj: Trajectory) -> Bool[Array, "T E N"]:
@@ -239,7 +237,7 @@ def make_batch(
         traj.extras,
         advantage,
         values.normalise(stats, target),
-        before_update(c, values, learner, v),
+        before_update(c, values, learner, v.now, v.output),
         alive.astype(jnp.float32),
     )
     chunk = length or c.chunk or 1
