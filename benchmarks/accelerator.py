@@ -2,6 +2,7 @@
 
     python benchmarks/accelerator.py                          # everything
     python benchmarks/accelerator.py correct                  # a part: correct, resume, rates, or beside
+    python benchmarks/accelerator.py correct --only poca mat  # of some algorithms
     python benchmarks/accelerator.py --jaxmarl PATH           # and JaxMARL's MAPPO from a checkout (beside_jaxmarl.py)
     python benchmarks/accelerator.py --platform cpu --small   # tries this program itself on a machine without one
 
@@ -12,9 +13,9 @@ left out.
 
 ``correct``: one update of the algorithms from equal learners and data, on the CPU and on the accelerator, with products
 in full single precision: the largest difference of losses (of their size, or of 0.01 if they are smaller) and of
-gradients (of the largest entry of an array; they are read from Adam's first moments). Both may be at most 1e-4. The
-column ``default`` has the gradients' difference with JAX's default precision, which uses TF32 where there is hardware
-for it.
+gradients (of the largest entry of an array; they are read from Adam's first moments), of one seed and, in the column
+``seeds``, of two seeds in one program. All may be at most 1e-4. The column ``default`` has the gradients' difference
+with JAX's default precision, which uses TF32 where there is hardware for it.
 
 ``resume``: whether a run that is stopped and resumed has the parameters of one that was not, bit by bit; with XLA's
 kernels as they are, and with ``--xla_gpu_deterministic_ops``.
@@ -35,7 +36,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,7 @@ def found() -> dict[str, Any]:
 def correct(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[str, Any]:
     """Differences of one update between the CPU and the first device, relative as the docstring above says."""
     import jax
+    import jax.numpy as jnp
     import numpy as np
     import optax
 
@@ -107,9 +109,13 @@ def correct(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[s
         rng = np.random.default_rng(0)
         given = jax.jit(algorithm.init)(jax.random.key(0)), (steps(rng), steps(rng)), jax.random.key(1)
 
-    def numbers(where: Any, precision: str | None) -> tuple[dict[str, float], list[Any]]:
+    def numbers(where: Any, precision: str | None, seeds: bool = False) -> tuple[dict[str, float], list[Any]]:
         with jax.default_matmul_precision(precision) if precision else jax.default_device(where):
-            learner, metrics, _ = jax.jit(update)(*jax.device_put(given, where))
+            if seeds:
+                both = jax.tree.map(lambda x: jnp.stack([x, x]), jax.device_put(given, where))
+                learner, metrics, _ = jax.tree.map(lambda x: x[1], jax.jit(jax.vmap(update))(*both))
+            else:
+                learner, metrics, _ = jax.jit(update)(*jax.device_put(given, where))
         moments = [x for _, x in optax.tree.get_all_with_path(learner.optimiser, "mu")]
         return {key: float(x) for key, x in metrics.items()}, [np.asarray(x) for x in jax.tree.leaves(moments)]
 
@@ -117,19 +123,21 @@ def correct(name: str, recurrent: int | None, kind: str, sharing: str) -> dict[s
         return max(float(np.abs(x - y).max() / max(np.abs(x).max(), 1e-8)) for x, y in zip(a, b, strict=True))
 
     here, there, plain = numbers(cpu, "highest"), numbers(device, "highest"), numbers(device, None)
+    two = numbers(device, "highest", seeds=True)
     losses = max(abs(x - there[0][key]) / max(abs(x), 1e-2) for key, x in here[0].items() if np.isfinite(x))
-    return {"losses": losses, "gradients": apart(here[1], there[1]), "default": apart(here[1], plain[1])}
+    gradients = {"gradients": there, "seeds": two, "default": plain}
+    return {"losses": losses} | {name: apart(here[1], one[1]) for name, one in gradients.items()}
 
 
-def correct_cases() -> list[list[Any]]:
-    """Algorithm, recurrent width, kind of actions and sharing of what is compared."""
+def correct_cases(only: Collection[str]) -> list[list[Any]]:
+    """Algorithm, recurrent width, kind of actions and sharing of what is compared; ``only`` some, or all."""
     from shoal import algorithms
 
     cases: list[list[Any]] = [[name, 4, "discrete", "shared"] for name in ("mappo", "qmix")]
     cases.append(["happo", None, "box", "independent"])
     for name in [name for name in algorithms.NAMES if name not in SAME_CODE]:
         cases.append([name, None, *(("box", "independent") if name in BOXES else ("discrete", "shared"))])
-    return cases
+    return [case for case in cases if not only or case[0] in only]
 
 
 def resume() -> dict[str, Any]:
@@ -278,9 +286,9 @@ def correctness_table(begun: Mapping[str, Begun]) -> Iterator[dict[str, str]]:
         case = json.loads(name)
         line = {"update": f"{case[0]}{f', GRU {case[1]}' if case[1] else ''}, {case[2]}, {case[3]}"}
         if "failed" in answer:
-            yield line | {"losses": "", "gradients": "", "default": "", "result": answer["failed"]}
+            yield line | dict.fromkeys(("losses", "gradients", "seeds", "default"), "") | {"result": answer["failed"]}
             continue
-        right = answer["losses"] <= LARGEST and answer["gradients"] <= LARGEST
+        right = max(answer[name] for name in ("losses", "gradients", "seeds")) <= LARGEST
         yield line | {key: f"{x:.1e}" for key, x in answer.items()} | {"result": "equal" if right else "DIFFERENT"}
 
 
@@ -328,6 +336,7 @@ def main() -> int:
     parser.add_argument("--platform", default="cuda,cpu", help="JAX_PLATFORMS; default: cuda,cpu")
     parser.add_argument("--seconds", type=float, default=460.0, help="time for everything")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="that compile at once")
+    parser.add_argument("--only", nargs="+", default=[], help="algorithms whose updates are compared; default: all")
     parser.add_argument("--jaxmarl", help="a checkout of JaxMARL")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to try this program")
     parser.add_argument("--out", type=Path, help="file for the tables in Markdown")
@@ -336,6 +345,8 @@ def main() -> int:
     if unknown := set(options.parts) - set(parts):
         parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(parts)}.")
     os.environ.setdefault("JAX_PLATFORMS", options.platform)
+    if unknown := set(options.only) - {case[0] for case in correct_cases(())}:
+        parser.error(f"{', '.join(sorted(unknown))}: not among the algorithms that are compared.")
     if options.worker:
         what, *rest = options.worker
         if what == "rate":
@@ -359,7 +370,7 @@ def main() -> int:
         small = ["--small"] if options.small else []
         rates = {name: pool.submit(begin, clock, "rate", name, *small) for name in ROWS if "rates" in chosen}
         resumed = [pool.submit(begin, clock, "resume", x) for x in ("", DETERMINISTIC) if "resume" in chosen]
-        cases = map(json.dumps, correct_cases()) if "correct" in chosen else ()
+        cases = map(json.dumps, correct_cases(options.only)) if "correct" in chosen else ()
         compared = {case: pool.submit(begin, clock, "correct", case) for case in cases}
         if compared:
             lines = write("One update on the CPU and here", correctness_table(compared), pages)
