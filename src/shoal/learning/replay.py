@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from shoal.bounds import LARGEST_INT, Bounds, Count, Fraction, Positive, Rate, Size, off
 from shoal.equations.normalise import Running
-from shoal.equations.returns import Scalar, n_step_returns
+from shoal.equations.returns import Scalar, td_lambda
 from shoal.equations.targets import RewardNorm, init_rewards, team_reward, update_reward_stats
 from shoal.errors import InputError
 from shoal.learning.config import AgentConfig, check_discrete, check_options
@@ -378,4 +378,4 @@ def window_return(
 ) -> Float[Array, "1 B"]:
     """The n-step return of the first timestep, from the value of the outcome of :func:`window_as_transition`."""
     values = jnp.broadcast_to(value, reward.shape)
-    return n_step_returns(reward, discount, values, last, gamma=gamma, n=reward.shape[0])[:1]
+    return td_lambda(reward, discount, values, last, gamma=gamma, lam=1.0)[:1]

@@ -106,10 +106,7 @@ class RayCollector:
 def acting_learner(learner: Learner) -> Learner:
     """The learner without its optimiser states, on one device."""
 
-    def here(x: Any) -> Any:
-        return jax.device_put(x, jax.devices()[0])
-
-    return jax.tree.map(here, learner._replace(optimiser=()))
+    return jax.device_put(learner._replace(optimiser=()), jax.devices()[0])
 
 
 MAX_HOST_ENVIRONMENTS = 65_536
@@ -157,6 +154,7 @@ def compile_host_program(
     state_spec = state_specs(layout, jax.eval_shape(feed.init))._replace(rollout=layout.learner)
     rows = P(SEED_SHARDS, None, DEVICES)
     trajectory_spec = Trajectory(rows, rows, rows, rows, layout.rollout)  # type: ignore[arg-type]
+    places = jax.tree.map(layout.named, trajectory_spec, is_leaf=lambda x: isinstance(x, P))
     init = sharded(jax.vmap(init_one), layout, layout.learner, state_spec)
     specs = state_spec, trajectory_spec, layout.learner, layout.learner
     many = sharded(learn, layout, specs, (state_spec, layout.learner))
@@ -172,12 +170,7 @@ def compile_host_program(
         collectors.append(collector)
         shapes = host_trajectory_shape(env, algorithm, settings.num_envs, settings, settings.seeds)
         key = shape_on(layout.named(layout.learner), state.key)
-        placed = jax.tree.map(
-            lambda spec, tree: jax.tree.map(partial(shape_on, layout.named(spec)), tree),
-            trajectory_spec,
-            shapes,
-            is_leaf=lambda x: isinstance(x, P),
-        )
+        placed = jax.tree.map(lambda place, tree: jax.tree.map(partial(shape_on, place), tree), places, shapes)
         compiled = wait(jitted.lower(state, placed, key, key).compile)
         updates = int(np.asarray(state.learner.updates).max())
         begun = updates or feeds.timesteps(state.feed)  # a buffer fills before the first update
@@ -191,7 +184,7 @@ def compile_host_program(
             for slot, part in made.parts:
                 state.feed[slot] = put(state.feed[slot], part)
             keys = jax.device_put((key, key_update), layout.named(layout.learner))
-            state, metrics = compiled(state, _put(made.trajectory, trajectory_spec, layout), *keys)
+            state, metrics = compiled(state, jax.device_put(made.trajectory, places), *keys)
             return state, jax.tree.map(lambda x: np.asarray(x)[None], (ready(metrics) | made.metrics, made.stats))
 
         return advance
@@ -232,15 +225,6 @@ def _feed(
     size = settings.num_envs // parts
     one = feeds.make_feed(algorithm.replay, host_trajectory_shape(env, algorithm, size, settings), size, parts)
     return feeds.several_feeds(one, parts), jax.jit(jax.vmap(one.put), donate_argnums=0)
-
-
-def _put(trajectory: Trajectory, specs: Trajectory, layout: Layout) -> Trajectory:
-    return jax.tree.map(
-        lambda spec, tree: jax.device_put(tree, layout.named(spec)),
-        specs,
-        trajectory,
-        is_leaf=lambda x: isinstance(x, P),
-    )
 
 
 def host_trajectory_shape(
