@@ -70,11 +70,12 @@ def popart(critic: Any, old: Any, new: Any) -> Any:
 
 
 class Adam:
-    """One per policy, after a clip of that policy's gradient norm."""
+    """One per policy, after a clip of that policy's gradient norm. A policy whose gradient is 0 takes no step."""
 
     def __init__(self, params: Any, rate: float, c: Any, steps: int) -> None:
         self.m, self.v = jax.tree.map(np.zeros_like, params), jax.tree.map(np.zeros_like, params)
-        self.rate, self.c, self.steps, self.count = rate, c, steps, 0
+        self.rate, self.c, self.steps = rate, c, steps
+        self.count = np.zeros(jax.tree.leaves(params)[0].shape[0])
 
     def step(self, params: Any, grad: Any) -> tuple[Any, float, int]:
         policies = jax.tree.leaves(grad)[0].shape[0]
@@ -82,15 +83,23 @@ class Adam:
         limit = math.inf if self.c.max_grad_norm is None else self.c.max_grad_norm
         factor = np.array([min(1.0, limit / max(norm, 1e-30)) for norm in norms])
         grad = jax.tree.map(lambda g: g * factor.reshape(-1, *(1,) * (g.ndim - 1)), grad)
-        done = self.count / self.steps
+        takes, done = np.array(norms) > 0, self.count / self.steps
         rate = self.rate * (1 - (1 - self.c.lr_final) * done)
-        self.count += 1
-        self.m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, self.m, grad)
-        self.v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, self.v, grad)
-        debias = 1 - 0.9**self.count, 1 - 0.999**self.count
+        self.count = self.count + takes
+
+        def per_policy(values: np.ndarray, like: np.ndarray) -> np.ndarray:
+            return values.reshape(-1, *(1,) * (like.ndim - 1))
+
+        def where(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+            return np.where(per_policy(takes, old), new, old)
+
+        self.m = jax.tree.map(lambda m, g: where(0.9 * m + 0.1 * g, m), self.m, grad)
+        self.v = jax.tree.map(lambda v, g: where(0.999 * v + 0.001 * g * g, v), self.v, grad)
+        debias = [np.where(takes, 1 - beta**self.count, 1.0) for beta in (0.9, 0.999)]
 
         def move(x: np.ndarray, m: np.ndarray, v: np.ndarray) -> np.ndarray:
-            return x - rate * (m / debias[0]) / (np.sqrt(v / debias[1]) + self.c.adam_eps)
+            first, second = m / per_policy(debias[0], m), v / per_policy(debias[1], v)
+            return where(x - per_policy(rate, x) * first / (np.sqrt(second) + self.c.adam_eps), x)
 
         return jax.tree.map(move, params, self.m, self.v), float(np.mean(norms)), int((factor < 1).sum())
 
