@@ -10,6 +10,7 @@ import pytest
 import counters
 from shoal.errors import GameError, InputError
 from shoal.rollouts.pool import CLOSING, Pool, cores
+from shoal.rollouts.worker import Worker
 from support import processes
 
 
@@ -50,6 +51,10 @@ def test_processes_that_cannot_be_started_are_one_sentence(monkeypatch: pytest.M
     monkeypatch.setattr("shoal.rollouts.worker.subprocess.Popen", full)
     with pytest.raises(InputError, match=r"^2 worker processes cannot be started: Too many open files; lower num_wor"):
         Pool(counters.hosted(False), 1, 4, 2)
+    before = os.listdir("/dev/fd")
+    with pytest.raises(OSError, match="Too many open files"):
+        Worker(0, [range(1)]).start(0, {})
+    assert os.listdir("/dev/fd") == before
 
 
 def test_far_more_processes_than_cores_are_refused() -> None:

@@ -60,7 +60,7 @@ def team_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     source = critic_input(spec, kind, agent_id and spec.num_agents > 1)
     if not source.per_agent:
         raise InputError(
-            f"The encoder reads a row per agent: critic_input must be local, agent or pruned, not {kind!r}."
+            f"Attention among agents needs a row of each: critic_input must be local, agent or pruned, not {kind!r}."
         )
     return source
 

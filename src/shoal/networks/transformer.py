@@ -72,9 +72,9 @@ def check_transformer(body: Body, heads: int) -> int:
         raise unknown("activation", body.activation, ACTIVATIONS)
     check_bounds(body)
     if not body.hidden:
-        raise InputError("A transformer needs at least one layer to embed its inputs: hidden cannot be empty.")
+        raise InputError("A layer has to embed the inputs: hidden cannot be empty.")
     if body.hidden[-1] % heads:
-        raise InputError(f"{heads} heads do not divide the transformer's width of {body.hidden[-1]}.")
+        raise InputError(f"{heads} heads do not divide {body.hidden[-1]}, the width of the layer that embeds the inputs.")
     return body.hidden[-1]
 
 

@@ -308,18 +308,27 @@ class Worker:
 
         ``multiprocessing`` is not used, since it would run a script without a main guard again.
         """
-        orders, self.orders = os.pipe()
-        self.answers, answers = os.pipe()
-        self.process = subprocess.Popen(
-            # Without -P the working directory would precede the standard library on the path.
-            [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), str(orders), str(answers), str(memory)],
-            stdin=subprocess.DEVNULL,
-            pass_fds=(orders, answers, memory),
-            stdout=subprocess.DEVNULL if quiet else None,
-            stderr=subprocess.DEVNULL if quiet else None,
-            env=dict.fromkeys(THREAD_LIMITS, "1") | dict(environ) | isolation.child_environment(),
-            start_new_session=True,  # so that it can be killed with the processes of its games
-        )
+        with contextlib.ExitStack() as opened:
+
+            def pipe() -> tuple[int, int]:
+                ends = os.pipe()
+                for end in ends:
+                    opened.callback(os.close, end)
+                return ends
+
+            orders, self.orders = pipe()
+            self.answers, answers = pipe()
+            self.process = subprocess.Popen(
+                # Without -P the working directory would precede the standard library on the path.
+                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), str(orders), str(answers), str(memory)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(orders, answers, memory),
+                stdout=subprocess.DEVNULL if quiet else None,
+                stderr=subprocess.DEVNULL if quiet else None,
+                env=dict.fromkeys(THREAD_LIMITS, "1") | dict(environ) | isolation.child_environment(),
+                start_new_session=True,  # so that it can be killed with the processes of its games
+            )
+            opened.pop_all()  # they stay open
         os.close(orders)
         os.close(answers)
         with contextlib.suppress(BrokenPipeError):  # noticed where its answer is awaited
