@@ -51,10 +51,10 @@ def test_processes_that_cannot_be_started_are_one_sentence(monkeypatch: pytest.M
     monkeypatch.setattr("shoal.rollouts.worker.subprocess.Popen", full)
     with pytest.raises(InputError, match=r"^2 worker processes cannot be started: Too many open files; lower num_wor"):
         Pool(counters.hosted(False), 1, 4, 2)
-    before = os.listdir("/dev/fd")
+    before = set(Path("/dev/fd").iterdir())
     with pytest.raises(OSError, match="Too many open files"):
         Worker(0, [range(1)]).start(0, {})
-    assert os.listdir("/dev/fd") == before
+    assert set(Path("/dev/fd").iterdir()) == before
 
 
 def test_far_more_processes_than_cores_are_refused() -> None:
