@@ -74,7 +74,9 @@ def check_transformer(body: Body, heads: int) -> int:
     if not body.hidden:
         raise InputError("A layer has to embed the inputs: hidden cannot be empty.")
     if body.hidden[-1] % heads:
-        raise InputError(f"{heads} heads do not divide {body.hidden[-1]}, the width of the layer that embeds the inputs.")
+        raise InputError(
+            f"{heads} heads do not divide {body.hidden[-1]}, the width of the layer that embeds the inputs."
+        )
     return body.hidden[-1]
 
 
