@@ -125,8 +125,17 @@ def test_an_agent_that_is_never_alive_changes_nothing():
     padded = padded._replace(step=padded.step._replace(**dead), outcome=padded.outcome._replace(**dead))
     traj = traj._replace(outcome=traj.outcome._replace(alive=traj.step.alive, obs=traj.step.obs))
     learner = seasoned(small.learner)
-    alone, crowded = small.update(learner, traj, KEY), large.update(learner, padded, KEY)
-    assert_trees_close(crowded, alone, 1e-5, 1e-5)
+
+    def of_all_agents(learner, change):
+        """With the statistics of the agents' observations, [N, O], changed."""
+        inputs = learner.policy.inputs
+        inputs = inputs._replace(obs=jax.tree.map(change, inputs.obs))
+        return learner._replace(policy=learner.policy._replace(inputs=inputs))
+
+    four = of_all_agents(learner, lambda x: jnp.concatenate([x, 2 * x[:1] + 1]))
+    (alone, metrics), (crowded, others) = small.update(learner, traj, KEY), large.update(four, padded, KEY)
+    assert_trees_equal(*(jax.tree.map(lambda x: x[3], one.policy.inputs.obs) for one in (crowded, four)))
+    assert_trees_close((of_all_agents(crowded, lambda x: x[:3]), others), (alone, metrics), 1e-5, 1e-5)
 
 
 def test_a_dead_team_does_not_change_the_parameters():
