@@ -174,7 +174,7 @@ def test_the_encoder_knows_no_order_of_agents():
     ("body", "heads", "said"),
     [
         ({"hidden": (6,)}, 4, "4 heads do not divide 6, the width of the layer"),
-        ({"hidden": ()}, 1, "needs at least one layer"),
+        ({"hidden": ()}, 1, "A layer has to embed the inputs"),
         ({"hidden": (4, 0)}, 1, "each item of hidden must be at least 1"),
         ({"hidden": (4,), "activation": "swish"}, 1, "no activation 'swish'"),
     ],
