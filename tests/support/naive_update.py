@@ -82,13 +82,14 @@ class Adam:
         norms = [math.sqrt(sum((x**2).sum() for x in jax.tree.leaves(of_policy(grad, p)))) for p in range(policies)]
         limit = math.inf if self.c.max_grad_norm is None else self.c.max_grad_norm
         factor = np.array([min(1.0, limit / max(norm, 1e-30)) for norm in norms])
-        grad = jax.tree.map(lambda g: g * factor.reshape(-1, *(1,) * (g.ndim - 1)), grad)
-        takes, done = np.array(norms) > 0, self.count / self.steps
-        rate = self.rate * (1 - (1 - self.c.lr_final) * done)
-        self.count = self.count + takes
 
         def per_policy(values: np.ndarray, like: np.ndarray) -> np.ndarray:
             return values.reshape(-1, *(1,) * (like.ndim - 1))
+
+        grad = jax.tree.map(lambda g: g * per_policy(factor, g), grad)
+        takes, done = np.array(norms) > 0, self.count / self.steps
+        rate = self.rate * (1 - (1 - self.c.lr_final) * done)
+        self.count = self.count + takes
 
         def where(new: np.ndarray, old: np.ndarray) -> np.ndarray:
             return np.where(per_policy(takes, old), new, old)
