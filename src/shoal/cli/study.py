@@ -33,6 +33,9 @@ class Study:
     only: tuple[str, ...] = ()
     """Run only the runs with these values of axes, for example algorithm=mappo; several values of one axis are
     alternatives."""
+    separate_seeds: bool = False
+    """Train each seed of a missing run as a run of its own (docs/study-files.md), which needs the memory of one seed;
+    --only seed=1 selects seeds, for example for several processes."""
     out: Path = Path("runs/studies")
     """Folder that contains the study's folder of runs."""
     records: Path | None = None
@@ -70,6 +73,7 @@ class Study:
                 out=self.out,
                 dry_run=self.dry_run,
                 again=(AGAIN_SEED if self.seed is None else self.seed) if self.again else None,
+                separate_seeds=self.separate_seeds,
                 progress=self.progress,
                 trust=self.trust,
                 **paths,
@@ -91,8 +95,10 @@ class Study:
         from shoal.studies.state import records_folder
         from shoal.studies.study_file import read_study, study_path
 
-        if self.dry_run or self.again or self.only:
-            raise InputError("--extract moves all records of a study, without --dry-run, --again and --only.")
+        if self.dry_run or self.again or self.only or self.separate_seeds:
+            raise InputError(
+                "--extract moves all records of a study, without --dry-run, --again, --only and --separate-seeds."
+            )
         folder = records_folder(read_study(study_path(self.file)), self.records)
         print(f"{extract(folder)} records moved to files in {folder}")
         return 0
@@ -102,6 +108,7 @@ class Study:
         words = repeated("study", self, Study.out)
         words += ["--again"] if self.again else []
         words += [f"--seed {self.seed}"] if self.seed is not None else []
+        words += ["--separate-seeds"] if self.separate_seeds else []
         for name in _CLUSTER:
             if value := getattr(self, name):
                 words.append(f"--{name.replace('_', '-')} {path_words(str(value))}")

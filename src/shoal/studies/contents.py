@@ -288,9 +288,8 @@ def _conditions(made: Sequence[Record]) -> dict[str, list[str]]:
         found = record.evaluation
         seeds = record.run["settings"]["seeds"]
         kind = mode_name(found["greedy"]) + (" (the better mode)" if found.get("better") else "")
-        evaluations.append(
-            f"{count_text(seeds, 'seed')}, {found['episodes']} {kind} episodes of the last policy of each"
-        )
+        each = f"{count_text(seeds, 'seed')}{', trained separately' if record.separate_seeds else ''}"
+        evaluations.append(f"{each}, {found['episodes']} {kind} episodes of the last policy of each")
         of = "agents'" if record.run["spec"].get("scored") is None else "learning agents'"
         scores.append(f"{record.run['spec'].get('score')} of the {of} undiscounted returns")
     versions = [

@@ -36,6 +36,7 @@ _RUN: dict[str, type] = {
     "config": dict,
     "spec": dict,
 }
+_OPTIONAL = "separate_seeds"  # only in records for which it is true
 _EVALUATION = ("episodes", "greedy", "lengths", "metrics", "scores", "seed", "step")
 
 
@@ -61,8 +62,8 @@ def checked(found: Any, known: int, names: Collection[str]) -> dict[str, Any]:
         raise InputError(
             f"its format {version} is of a version of Shoal before 0.2.0; delete it and run the study again."
         )
-    kinds = {"study": str, "commit": (str, type(None)), "changed": bool, "platform": str}
-    check_keys("record", found, names)
+    kinds = {"study": str, "commit": (str, type(None)), "changed": bool, "platform": str, _OPTIONAL: bool}
+    check_keys("record", found, [name for name in names if name != _OPTIONAL or name in found])
     for name in found:
         check_kind(name, found[name], kinds.get(name, dict))
     if not re.fullmatch(r"[0-9a-f]{7,64}", found["commit"] or "0000000"):
@@ -253,6 +254,10 @@ class Record:
     networks, environment or opponents."""
     behaviour: dict[str, int] = field(default_factory=dict)
     """Behaviour versions (:func:`shoal.runs.behaviour.versions`); empty if unknown."""
+    separate_seeds: bool = False
+    """Whether each seed was trained as a run of its own (:mod:`shoal.studies.separate`). If other machines trained some
+    of them, they are in ``earlier`` of :attr:`hardware`; ``commit`` is that of the last seed, and ``changed`` is also
+    true if others had another one."""
 
     @cached_property
     def scores(self) -> Float[np.ndarray, "seeds episodes"]:
@@ -299,6 +304,8 @@ def write_record(path: Path, record: Record) -> None:
         WriteError: the disk is full, or the folder cannot be created.
     """
     found = {"format": RECORD_FORMAT} | {each.name: getattr(record, each.name) for each in fields(record)}
+    if not record.separate_seeds:
+        del found[_OPTIONAL]
     make_folder(path.parent)
     write_text(path, json_text(to_json(found, "record")) + "\n")
 

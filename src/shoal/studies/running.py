@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from shoal.studies.combinations import matches, selected
 from shoal.studies.plan import Cell, plan
 from shoal.studies.ray_runs import Cluster, check_cells, cluster_of, without_preallocation
 from shoal.studies.record import Record, write_record
+from shoal.studies.separate import check_separable, chosen_seeds, join_seeds, recorded_seeds, seed_cells, seed_of
 from shoal.studies.state import (
     State,
     estimate_seconds,
@@ -38,6 +39,7 @@ from shoal.studies.state import (
     record_path,
     records_folder,
     records_of_cells,
+    silent,
     speeds,
     stale_records,
     stale_sentences,
@@ -63,11 +65,17 @@ class StudyReport:
 
     study: StudyFile
     states: list[State]
-    """The selected runs as they were found."""
+    """The selected runs as they were found; with ``separate_seeds``, those of single seeds in place of missing ones."""
     seconds: list[float | None]
     """Estimated time of each."""
     records: dict[str, Record]
     """All records of the selected runs, by the names of the cells."""
+    cells: list[Cell]
+    """The selected runs."""
+    wholes: dict[str, Cell] = field(default_factory=dict)
+    """With ``separate_seeds``: by the name of the run of a single seed, the run that it is a part of."""
+    seeds: dict[str, Record] = field(default_factory=dict)
+    """The records of single seeds of runs that are not recorded, by their names."""
     failed: list[tuple[Cell, str]] = field(default_factory=list)
     """Runs that failed, with the reason."""
     changes: tuple[str, ...] = ()
@@ -102,7 +110,10 @@ class StudyReport:
 
     def __str__(self) -> str:
         """The number of recorded runs, and a line for each that failed."""
-        lines = [f"{self.study.name}: {len(self.records)} of {len(self.states)} runs recorded"]
+        lines = [f"{self.study.name}: {len(self.records)} of {len(self.cells)} runs recorded"]
+        for cell in self.cells:
+            names = [name for name in self.seeds if self.wholes[name].name == cell.name]
+            lines += [f"{cell.title}: {len(names)} of {len(seed_cells(cell))} seeds recorded"] if names else []
         lines += [f"failed: {cell.title}: {reason}" for cell, reason in self.failed]
         if self.again is not None:
             lines += ["", markdown_table(rows_of(self.again, self.compared))]
@@ -117,6 +128,7 @@ def study(
     records: str | Path | None = None,
     dry_run: bool = False,
     again: int | None = None,
+    separate_seeds: bool = False,
     progress: bool = True,
     workers: str | None = None,
     address: str | None = None,
@@ -128,13 +140,16 @@ def study(
 
     Args:
         file: a study file ``*.toml``, or the name of one in ``studies/``.
-        only: values of axes, for example ``{"algorithm": "mappo"}``, or tuples of values; other runs are ignored.
+        only: values of axes, for example ``{"algorithm": "mappo"}``, or tuples of values; other runs are ignored. With
+            ``separate_seeds`` also ``seed``.
         out: folder that contains a folder with the runs' folders of each study.
         records: folder that contains a folder with the records of each study; by default ``records/`` next to the file.
         dry_run: only check the study and find missing runs.
         again: measure the study again: train all its runs with seeds from this number on, in folders of their own
             (``again/STUDY-seedN`` next to the file or in ``records``), and compare them with the study's records. The
             study's own records and run folders are not changed.
+        separate_seeds: train each seed of a missing run as a run of its own, with a record of its own, which become one
+            record when all seeds of the run are recorded (:mod:`shoal.studies.separate`).
         progress: show the progress of the study and of its runs.
         workers: ``"ray"`` executes the runs on a Ray cluster, as many at a time as its resources allow; None: one after
             the other in this process.
@@ -162,7 +177,9 @@ def study(
     where = records_folder(described, records)
     tuned = winner(described, where)
     every = plan(described, Path(out), tuned)
-    chosen = selected(described, [cell.values for cell in every], _tuples(only or {}))
+    axes = _tuples(only or {})
+    seeds = axes.pop("seed", None) if separate_seeds else None
+    chosen = selected(described, [cell.values for cell in every], axes)
     cells = [every[i] for i in chosen]
     if unsearched := [cell for cell in cells if not cell.searched]:
         raise described.error(
@@ -172,7 +189,7 @@ def study(
     held, roots, measured_again = records_of_cells(where, cells), [where.parent], None
     if again is not None:
         first, others = described, with_seed(described, cells, again)
-        before = records_of_cells(where, every, _silent)  # of all runs: the page also has those that are not selected
+        before = records_of_cells(where, every, silent)  # of all runs: the page also has those that are not selected
         before |= former_records(where, every, before)
         measured_again = Again(first, again, every, before, plan(others, Path(out), tuned))
         described, cells = others, [measured_again.new[i] for i in chosen]
@@ -180,42 +197,68 @@ def study(
         held = records_of_cells(where, cells)
         roots.append(where.parent)
     missing = [cell for cell in cells if cell.name not in held]
+    report = StudyReport(described, [], [], held, cells, again=measured_again)
+    units = _separated(report, missing, where, chosen_seeds(missing, seeds)) if separate_seeds else cells
+    known = held | report.seeds
+    missing = [cell for cell in units if cell.name not in known]
     if cluster:
         check_cells(described, missing)
     with without_preallocation() if cluster else nullcontext():
         check_built(described, missing, every)
         hardware = manifest.describe_machine()["hardware"]
-    changes = changed_modules(cells, held)
+    changes = changed_modules(units, known)
     altered = {name for change in changes for name in change.runs}
-    old = stale_records(cells, held)
-    states = [state_of(cell, held.get(cell.name), cell.name in altered, cell.name in old) for cell in cells]
+    old = stale_records(units, known)
+    report.states = [state_of(cell, known.get(cell.name), cell.name in altered, cell.name in old) for cell in units]
     measured = [one for root in roots for one in speeds(root, hardware)]
-    report = StudyReport(described, states, [estimate_seconds(state, measured) for state in states], held)
-    report.again = measured_again
-    report.changes = tuple(f"{change.sentence} {_to_run_again(change, cells, where)}" for change in changes)
+    report.seconds = [estimate_seconds(state, measured) for state in report.states]
+    report.changes += tuple(f"{change.sentence} {_to_run_again(change, units, where)}" for change in changes)
     report.changes += tuple(
         f"{sentence} The record is used as before; `--again` measures the study again."
-        for sentence in stale_sentences(old, cells)
+        for sentence in stale_sentences(old, units)
     )
+    if not separate_seeds:
+        report.changes += tuple(recorded_seeds(where, missing))
     if not dry_run:
         for sentence in report.changes:
             notices.warn(sentence)
+    if not dry_run:  # seeds that were copied here, or whose process was stopped before it joined them
+        for whole in {id(report.wholes[name]): report.wholes[name] for name in report.seeds}.values():
+            _join(report, where, whole)
     if not dry_run and cluster:
         _gather(report, where, cluster, progress)
     elif not dry_run:
         _run(report, where, measured, progress)
     if measured_again is not None and not dry_run:
-        report.compared = records_of_cells(where, measured_again.new, _silent) | report.records
+        report.compared = records_of_cells(where, measured_again.new, silent) | report.records
         report.page = write_again(measured_again, report.compared, where.parent)
     if not dry_run:
         wanted = every if measured_again is None else measured_again.new
-        if len(report.records) == len(cells) and len(records_of_cells(where, wanted, _silent)) == len(wanted):
+        if len(report.records) == len(cells) and len(records_of_cells(where, wanted, silent)) == len(wanted):
             archive.gather(where)
     return report
 
 
-def _silent(sentence: str) -> None:
-    """No warning."""
+def _separated(report: StudyReport, missing: list[Cell], records: Path, seeds: tuple[int, ...] | None) -> list[Cell]:
+    """The selected runs with those of single seeds in place of each missing one; the report gets their records.
+
+    Args:
+        report: of the study.
+        missing: the selected runs without a record.
+        records: the folder of records.
+        seeds: those that are to run; None for all.
+    """
+    check_separable(report.study, missing)
+    parts = {cell.name: seed_cells(cell) for cell in missing}
+    report.wholes = {one.name: cell for cell in missing for one in parts[cell.name]}
+    report.seeds = records_of_cells(records, [one for each in parts.values() for one in each])
+    report.changes = tuple(
+        f"{state.cell.title} is {state.trained:.0%} trained with all its seeds; without --separate-seeds it continues."
+        for state in map(state_of, missing, repeat(None))
+        if state.begun and len(parts[state.cell.name]) > 1
+    )
+    each = [one for cell in report.cells for one in parts.get(cell.name, [cell])]
+    return [one for one in each if seeds is None or one.name in report.records or seed_of(one) in seeds]
 
 
 def _to_run_again(change: Changed, cells: list[Cell], records: Path) -> str:
@@ -272,8 +315,20 @@ def _gather(report: StudyReport, records: Path, cluster: Cluster, progress: bool
 
 
 def _keep(report: StudyReport, records: Path, cell: Cell, record: Record) -> None:
+    """Write a record; with that of a run's last seed, also the run's."""
     write_record(record_path(records, cell), record)
-    report.records[cell.name] = record
+    if (whole := report.wholes.get(cell.name, cell)).name == cell.name:
+        report.records[cell.name] = record
+    else:
+        report.seeds[cell.name] = record
+        _join(report, records, whole)
+
+
+def _join(report: StudyReport, records: Path, whole: Cell) -> None:
+    """Join the records of a run's seeds, if all are there."""
+    if (record := join_seeds(records, whole)) is not None:
+        report.records[whole.name] = record
+        report.seeds = {name: one for name, one in report.seeds.items() if report.wholes[name] is not whole}
 
 
 def _note(report: StudyReport, cell: Cell, error: Exception) -> None:
@@ -284,7 +339,7 @@ def _note(report: StudyReport, cell: Cell, error: Exception) -> None:
 
 
 def _stopped(report: StudyReport) -> KeyboardInterrupt:
-    done = f"{len(report.records)} of {len(report.states)} runs recorded"
+    done = f"{len(report.records)} of {len(report.cells)} runs recorded"
     return KeyboardInterrupt(f"Stopped with {done}; the same command continues.")
 
 

@@ -100,6 +100,10 @@ def records_of_cells(folder: Path, cells: Iterable[Cell], warn: Warn = notices.w
     return found
 
 
+def silent(sentence: str) -> None:
+    """No warning."""
+
+
 def _protocol(record: Record) -> dict[str, Any]:
     """The :class:`shoal.studies.study_file.Protocol` with which a record was made."""
     found = {name: record.evaluation[name] for name in ("episodes", "greedy", "seed")}

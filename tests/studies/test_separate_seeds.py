@@ -1,0 +1,217 @@
+"""Seeds that are trained as runs of their own, and the record that is joined from theirs."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shoal
+from shoal.cli import main
+from shoal.errors import InputError
+from shoal.storage import log
+from shoal.studies import execution
+from shoal.studies.archive import ARCHIVE_FILE, extract
+from shoal.studies.record import Record, read_record, write_record
+from shoal.studies.results import markdown_page
+from shoal.studies.separate import joined, seed_cells
+from shoal.studies.state import record_path, records_of_cells
+from shoal.studies.study_file import read_study
+from support.small_studies import TINY, cells_of, made_record, toml, write_study_file
+
+TEXT = f"""
+title = "T"
+question = "Q?"
+[defaults]
+algorithm = "mappo"
+environment = "matrix/climbing"
+env.horizon = 2
+eval_every = 48
+{toml(TINY | {"seeds": 3, "seed": 4})}
+[evaluation]
+episodes = 3
+greedy = false
+"""
+
+
+def refused(path: Path, **options: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        shoal.study(path, out=path.parent / "runs", progress=False, separate_seeds=True, **options)
+    return str(caught.value)
+
+
+def test_seeds_that_are_trained_separately_become_one_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Their numbers are those of runs of one seed, row by row, and of no run of three seeds."""
+    monkeypatch.setattr(execution, "product_rate", lambda: 1e11)
+    path, records = write_study_file(tmp_path, TEXT), tmp_path / "records" / "demo"
+
+    def call(**options: Any) -> Any:
+        options = {"separate_seeds": True} | options
+        return shoal.study(path, out=tmp_path / "runs", progress=False, **options)
+
+    first = call(only={"seed": 5})
+    (cell,) = cells_of(path)
+    parts = seed_cells(cell)
+    assert [one.title for one in parts] == [f"mappo in matrix/climbing, seed {seed}" for seed in (4, 5, 6)]
+    assert str(first) == "demo: 0 of 1 runs recorded\nmappo in matrix/climbing: 1 of 3 seeds recorded"
+    assert [file.stem for file in records.iterdir()] == [parts[1].name]
+    words = [(state.word, state.cell.title[-6:]) for state in call(dry_run=True).states]
+    assert words == [("missing", "seed 4"), ("recorded", "seed 5"), ("missing", "seed 6")]
+    assert (
+        "1 of 3 seeds of mappo in matrix/climbing are recorded separately"
+        in call(dry_run=True, separate_seeds=False).plan
+    )
+    assert str(call()) == "demo: 1 of 1 runs recorded"
+    assert [file.name for file in records.iterdir()] == [ARCHIVE_FILE]
+    assert extract(records) == 1
+    record = read_record(records / f"{cell.name}.json")
+    assert record.separate_seeds and record.seeds == 3 and record.run["settings"]["seed"] == 4
+    assert "seed" not in record.cell and record.evaluation["seed"] == 1_000_000
+    for i, seed in enumerate((4, 5, 6)):
+        run = shoal.train(
+            "mappo", "matrix/climbing", folder=tmp_path / f"alone{seed}", progress=False, eval_episodes=0,
+            env={"horizon": 2}, eval_every=48, **TINY | {"seed": seed, "seeds": 1, "hidden": (4,)},
+        )  # fmt: skip
+        found = run.evaluate(3, greedy=False, seed=1_000_000 + i)
+        np.testing.assert_allclose(record.scores[i], found.scores[0], rtol=1e-5)
+        curve = [np.ravel(row["return"])[0] for row in log.read_log(run.folder)]
+        np.testing.assert_allclose(np.array(record.curve["score"])[:, i], curve, rtol=1e-5)
+    assert record.evaluation["best"]["step"] and np.shape(record.evaluations["score"]) == (2, 3)
+    assert len(np.unique(record.scores, axis=0)) == 3
+    study = read_study(path)
+    assert "3 seeds, trained separately, 3 sampled episodes" in markdown_page(study, [cell], {cell.name: record})
+    monkeypatch.setattr(execution, "run_cell", lambda *_: pytest.fail("it ran again"))
+    assert call().ok and call(separate_seeds=False).ok
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The titles of the runs that were started; none trains."""
+    started: list[str] = []
+
+    def run_cell(cell: Any, progress: bool = True) -> Record:
+        started.append(cell.title)
+        settings = cell.merged().settings
+        return made_record(cell, np.arange(settings.seed, settings.seed + settings.seeds))
+
+    monkeypatch.setattr(execution, "run_cell", run_cell)
+    monkeypatch.setattr("shoal.studies.running.check_built", lambda *_: None)
+    return started
+
+
+def test_other_processes_may_join_the_seeds_first(tmp_path: Path, made: list[str], monkeypatch: Any) -> None:
+    path = write_study_file(tmp_path, TEXT)
+    (cell,) = cells_of(path)
+    records = tmp_path / "records" / "demo"
+    for part in seed_cells(cell)[:2]:
+        write_record(record_path(records, part), made_record(part, [0.5]))
+    execute: Callable[..., Record] = execution.run_cell
+
+    def meanwhile(part: Any, progress: bool = True) -> Record:
+        whole = made_record(cell, [1.0, 2.0, 3.0])
+        for one in list(records.glob("*.json")):
+            one.unlink()
+        write_record(record_path(records, cell), whole)
+        return execute(part, progress)
+
+    monkeypatch.setattr(execution, "run_cell", meanwhile)
+    report = shoal.study(path, out=tmp_path / "runs", progress=False, separate_seeds=True)
+    assert made == ["mappo in matrix/climbing, seed 6"] and len(report.records) == 1
+    np.testing.assert_array_equal(report.records[cell.name].scores[:, 0], [1.0, 2.0, 3.0])
+
+
+def test_seeds_that_were_copied_from_elsewhere_are_joined(tmp_path: Path, made: list[str]) -> None:
+    path = write_study_file(tmp_path, TEXT)
+    (cell,) = cells_of(path)
+    for part, score in zip(seed_cells(cell), (0.5, 1.5, 2.5), strict=True):
+        write_record(record_path(tmp_path / "records" / "demo", part), made_record(part, [score]))
+    dry = shoal.study(path, out=tmp_path / "runs", separate_seeds=True, dry_run=True)
+    assert [state.word for state in dry.states] == ["recorded"] * 3 and len(dry.seeds) == 3
+    report = shoal.study(path, out=tmp_path / "runs", progress=False, separate_seeds=True)
+    np.testing.assert_array_equal(report.records[cell.name].scores[:, 0], [0.5, 1.5, 2.5])
+    assert not made and not report.seeds
+
+
+def test_a_run_of_one_seed_is_its_own(tmp_path: Path, made: list[str]) -> None:
+    path = write_study_file(tmp_path, TEXT.replace("seeds = 3", "seeds = 1"))
+    (cell,) = cells_of(path)
+    assert shoal.study(path, out=tmp_path / "runs", progress=False, separate_seeds=True).ok
+    assert made == ["mappo in matrix/climbing"]
+    assert records_of_cells(tmp_path / "records" / "demo", [cell])[cell.name].separate_seeds is False
+    assert refused(path, only={"seed": 5}, again=100) == "--only seed cannot be 5; the runs have 100."
+
+
+def test_a_joined_record_names_all_machines_versions_and_commits(tmp_path: Path) -> None:
+    (cell,) = cells_of(write_study_file(tmp_path, TEXT))
+    records = [made_record(part, [float(i)]) for i, part in enumerate(seed_cells(cell))]
+    hardware = records[0].hardware
+    other = hardware | {"processor": "Another", "product_gflops": 300.0}
+    records[1] = replace(
+        records[1], versions={"python": "3.13", "jax": "0.10"}, commit="cd" * 20,
+        sources={"mine": "0" * 16}, behaviour={"algorithm": 1, "environment": 2},
+        seconds={"training": 20.0, "other": 1.5}, curve={"step": [32, 48, 64], "score": [[7.0], [8.0], [9.0]]},
+    )  # fmt: skip
+    records[0] = replace(
+        records[0], hardware=other, sources={"mine": "1" * 16}, behaviour={"algorithm": 1, "environment": 1}
+    )
+    records[2] = replace(
+        records[2],
+        sources={"mine": "0" * 16},
+        behaviour={"algorithm": 2, "environment": 2},
+        hardware=hardware | {"product_gflops": None},
+    )
+    found = joined(cell, records)
+    write_record(path := tmp_path / "one.json", found)
+    assert read_record(path) == found
+    here = {name: value for name, value in hardware.items() if name != "product_gflops"}
+    assert found.hardware == here | {"product_gflops": 200, "earlier": [here | {"processor": "Another"}]}
+    assert found.versions == {"python": "3.11, 3.13", "jax": "0.10"}
+    assert found.commit == "ab" * 20 and found.changed
+    assert found.sources["mine"] not in ("0" * 16, "1" * 16) and len(found.sources["mine"]) == 16
+    assert found.behaviour == {"algorithm": 1, "environment": 1}
+    assert found.seconds == {"training": 40, "other": 11.5}
+    assert found.curve == {"step": [32, 64], "score": [[0.5, 7.0, 0.5], [1.0, 9.0, 1.0]]}
+
+
+def test_a_run_that_is_begun_with_all_its_seeds_is_named(tmp_path: Path, made: list[str], capsys: Any) -> None:
+    path = write_study_file(tmp_path, TEXT)
+    (cell,) = cells_of(path)
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "run.json").write_text("{}")
+    report = shoal.study(path, out=tmp_path / "out", separate_seeds=True, dry_run=True)
+    assert report.plan.endswith(
+        "mappo in matrix/climbing is 0% trained with all its seeds; without --separate-seeds it continues."
+    )
+    shutil.rmtree(cell.folder)
+    assert "without --separate-seeds" not in shoal.study(path, separate_seeds=True, dry_run=True).plan
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("greedy = false", 'greedy = "better"', "greedy is true or false in [evaluation]"),
+        ("seeds = 3", "seeds = 3\nstop_at = 5", "does not go with stop_at"),
+        ("seeds = 3", "seeds = 3\ntime_budget = 5", "does not go with time_budget"),
+        ("[evaluation]", "[grid]\nseed = [4, 9]\n[evaluation]", "requires that seed is set only in [defaults]"),
+    ],
+)
+def test_what_depends_on_all_seeds_of_a_run_is_refused(
+    tmp_path: Path, made: list[str], before: str, after: str, sentence: str
+) -> None:
+    text = TEXT.replace("seed = 4\n", "") if "[grid]" in after else TEXT
+    assert sentence in refused(write_study_file(tmp_path, text.replace(before, after))) and not made
+
+
+def test_the_command_selects_seeds(tmp_path: Path, made: list[str], capsys: pytest.CaptureFixture) -> None:
+    path = write_study_file(tmp_path, TEXT)
+    words = ["study", str(path), "--out", str(tmp_path / "runs"), "--separate-seeds", "--only"]
+    assert main([*words, "seed=4", "seed=6"]) == 0
+    assert made == ["mappo in matrix/climbing, seed 4", "mappo in matrix/climbing, seed 6"]
+    assert "mappo in matrix/climbing: 2 of 3 seeds recorded" in capsys.readouterr().out
+    assert main([*words, "seed=7"]) == 2
+    assert "--only seed cannot be 7; the runs have 4, 5, 6." in capsys.readouterr().err
