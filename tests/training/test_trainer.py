@@ -104,6 +104,23 @@ def test_metrics_of_episodes_are_columns_by_their_names(tmp_path: Path) -> None:
     assert {name for name in fixed if "/" not in name} == set(COLUMNS)  # names that check_spec refuses
 
 
+def test_metrics_that_no_episode_has_are_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics, stats = reports()
+    known = np.repeat(stats.episodes[..., None], 3, -1)
+    known[..., 1] = 0
+    stats = stats._replace(metrics=1.0 * known, known=known)  # type: ignore[arg-type]
+    monkeypatch.setattr("shoal.training.trainer.HEARD", int(stats.episodes[:12].sum()))
+    trainer = trainer_in(tmp_path, steps=UPDATES * 48, rows=UPDATES)
+    for i in range(UPDATES):
+        part = jax.tree.map(lambda x, i=i: x[i : i + 1], (metrics, stats))
+        trainer._take(part, 1, 0.5)
+        said = capsys.readouterr().err
+        named = f"None of the first {stats.episodes[:12].sum():.0f} episodes had the metric steps. An environment"
+        assert (named in said) == ("None of" in said) == (i == 11)
+
+
 def test_a_row_is_the_same_to_the_bit_however_calls_cut_it(tmp_path: Path) -> None:
     """Calls are as long as the clock says, so rows may not depend on where one ends: a resumed run would differ."""
     rng, said = np.random.default_rng(1), reports()

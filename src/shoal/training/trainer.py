@@ -67,6 +67,9 @@ CALL_SECONDS = 1.0
 CAPACITY = 256
 """Largest number of updates in one call."""
 
+HEARD = 16
+"""Number of episodes after which a metric that none of them had is named."""
+
 
 class Trainer:
     """Trains one algorithm in one environment, and writes to a run folder."""
@@ -115,6 +118,8 @@ class Trainer:
         self._restored = False
         """Whether a checkpoint was restored, and the folder is not yet as the checkpoint requires."""
         self._row: dict[str, Any] = {}
+        self._episodes, self._known = 0, np.zeros(len(env.spec.metrics))
+        """Episodes so far in this process, and how many of them had each metric; −1 once that has been judged."""
         self.stop = Stop(self.progress.warn, lambda: self.update > 0)
         if self.crew and self.crew.leads:
             self.crew.heard = lambda number: None if self.stop.asked else self.stop.ask(number)
@@ -352,8 +357,24 @@ class Trainer:
             self.at = self.at._replace(owed=True)
             raise
 
+    def _name_unknown(self) -> None:
+        """Warn once of metrics that no episode has had: their names may be misspelt (``--env.metrics``)."""
+        if self._episodes < 0 or "known" not in self._row:
+            return
+        self._episodes += int(np.sum(self._row["episodes"]))
+        self._known = self._known + np.sum(self._row["known"], axis=0)
+        if self._episodes >= HEARD:
+            names = [name for name, count in zip(self.env.spec.metrics, self._known, strict=True) if count == 0]
+            if names:
+                self.progress.warn(
+                    f"None of the first {self._episodes} episodes had the metric {', '.join(names)}. An environment "
+                    "gives it with an episode's last step; --env.metrics takes the names in the info."
+                )
+            self._episodes = -1
+
     def _write(self, written: dict[str, Any], evaluated: dict[str, Any]) -> None:
         """Write a row of the log, and begin the next."""
+        self._name_unknown()
         row = self.hooks.complete(written, evaluated, partial(self._evaluate, True))
         if self.hooks.reason and not self.ended:
             self.at = self.at._replace(stopped=self.hooks.reason)
