@@ -175,6 +175,7 @@ class Algorithm(NamedTuple):
 
     * ``probabilities`` [E N A]: of discrete actions; 0 for illegal ones.
     * ``mean`` and ``std`` [E N A]: of continuous actions; NaN in padded dimensions.
+    * ``normal_mean`` and ``normal_std`` [E N A]: of squashed actions, those of the normal before the tanh.
     * ``utilities`` [E N A]: of Q-learning; NaN for illegal actions.
     * ``value`` [E N]: the critic's, in units of reward, if the learner has its critic and statistics; a critic of
       actions is asked for the actions taken.

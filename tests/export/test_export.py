@@ -183,6 +183,24 @@ def test_every_kind_of_network_and_wrapper_is_exported(name: str, tmp_path: Path
     assert bool(model.state) == (bool(flags.get("recurrent")) or wrapping is not None)
 
 
+def test_squashed_actions_can_be_drawn(tmp_path: Path) -> None:
+    """The model's normal and the formula of the page on export give the policy's action and its spread."""
+    team = policies("masac", ARMS, **SMALL)
+    model = Model(team.export(tmp_path / "policy.onnx"))
+    obs, legal = next(observations(ARMS, 1))
+    found = {name: x[0] for name, x in model.act(observation=obs, legal=legal).items()}
+    mean, std, low, high = found["normal_mean"], found["normal_std"], ARMS.action.low, ARMS.action.high
+    assert np.isnan(mean).tolist() == np.isnan(std).tolist() == (~legal).tolist()
+
+    def squashed(x: np.ndarray) -> np.ndarray:
+        return (low + (high - low) * (np.tanh(x) + 1) / 2)[legal]
+
+    np.testing.assert_allclose(squashed(mean), team.act(obs, legal)[legal], atol=1e-5)
+    np.testing.assert_allclose(squashed(mean), found["mean"][legal], atol=1e-5)
+    np.testing.assert_allclose((squashed(mean + std) - squashed(mean - std)) / 2, found["std"][legal], atol=1e-5)
+    assert np.ptp(std[legal]) > 0.01
+
+
 def test_one_agents_model_has_no_padding_and_acts_as_in_the_team(tmp_path: Path) -> None:
     spec = toys.spec_of("toys/unequal", (4, 3), Discrete(3), 1, action_dims=(3, 2))
     team = policies("mappo", spec, recurrent=4, **SMALL)

@@ -342,7 +342,8 @@ def described(dist: Distribution) -> dict[str, Array]:
     """A distribution in numbers, as ``Algorithm.inspect`` returns it: ``probabilities``, or ``mean`` and ``std``.
 
     ``mean`` is the mode of continuous actions. ``std`` is half the width of the interval that one standard deviation of
-    the normal to both sides maps to, which for a Gaussian is the standard deviation.
+    the normal to both sides maps to, which for a Gaussian is the standard deviation. A squashed Gaussian also has
+    ``normal_mean`` and ``normal_std``, those of the normal before the tanh, from which actions can be drawn.
     """
     if isinstance(dist, Categorical):
         return {"probabilities": dist.probabilities()}
@@ -352,7 +353,11 @@ def described(dist: Distribution) -> dict[str, Array]:
     else:
         ones = jnp.ones_like(mean)
         std = (dist.sample_from(ones) - dist.sample_from(-ones)) / 2
-    return {name: jnp.where(dist.real, x, jnp.nan) for name, x in (("mean", mean), ("std", std))}
+    found = {"mean": mean, "std": std}
+    if isinstance(dist, TanhGaussian):
+        spread = jnp.broadcast_to(jnp.exp(dist.log_std), dist.mean.shape)
+        found |= {"normal_mean": dist.mean, "normal_std": spread}
+    return {name: jnp.where(dist.real, x, jnp.nan) for name, x in found.items()}
 
 
 # Draws that do not depend on the number of devices.

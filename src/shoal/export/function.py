@@ -64,7 +64,8 @@ def policy_function(
         A function whose inputs are ``observation`` [B, N, O], zero-padded to the widest agent; ``legal`` [B, N, A];
         ``alive`` [B, N] and ``state`` [B, S] for policies that act on the whole team or on the global state; ``first``
         [B]; and the state between timesteps. Its outputs are ``action`` [B, N] or [B, N, A]; of stochastic policies
-        ``probabilities`` [B, N, A], or ``mean`` and ``std``; of Q-learning ``utilities``; and the next state. Inputs
+        ``probabilities`` [B, N, A], or ``mean`` and ``std``, of squashed ones also those of the normal before the tanh,
+        ``normal_mean`` and ``normal_std``; of Q-learning ``utilities``; and the next state. Inputs
         that do not change any output are omitted.
     """
     wrapping = (wrapping or Wrapping()).observing
@@ -139,7 +140,7 @@ def policy_function(
             action = jnp.clip(action, space.low, space.high)
         action = jax.vmap(change.execute)(memory, action)
         found = {"action": action}
-        found |= {name: told[name] for name in ("probabilities", "mean", "std", "utilities") if name in told}
+        found |= {name: told[name] for name in _TOLD if name in told}
         found["next_last_action"] = action
         found |= {f"next_memory_{i}": x for i, x in enumerate(jax.tree.leaves(memory))}
         return found | {f"next_carry_{i}": x for i, x in enumerate(jax.tree.leaves(after))}
@@ -152,8 +153,11 @@ _MEANINGS = {
     "probabilities": "probability of each action; 0 for illegal ones",
     "mean": "mean of each action dimension before it is clipped; NaN in padded dimensions",
     "std": "standard deviation of each action dimension; NaN in padded dimensions",
+    "normal_mean": "mean of the normal before tanh, whose −1 and 1 are the box's bounds; NaN in padded dimensions",
+    "normal_std": "standard deviation of the normal before tanh; NaN in padded dimensions",
     "utilities": "value of each action; NaN for illegal ones",
 }
+_TOLD = tuple(name for name in _MEANINGS if name != "action")  # what the algorithm tells beside the action
 
 
 def _without_unused(function: PolicyFunction) -> PolicyFunction:
@@ -197,7 +201,7 @@ def of_one_agent(function: PolicyFunction, agent: int) -> PolicyFunction:
     """
     spec = function.spec
     n, widths = spec.num_agents, {"observation": spec.obs_dims[agent], "legal": spec.action_dims[agent]}
-    actions = ("legal", "probabilities", "mean", "std", "utilities")
+    actions = ("legal", *_TOLD)
 
     def own(name: str, port: Port) -> Port:
         name = name.removeprefix("next_")

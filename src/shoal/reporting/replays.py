@@ -397,7 +397,8 @@ def _episode(
     acted = steps[:-1]
     arrays = {"rewards": np.add.reduceat(episode.rewards, acted, axis=0), "actions": episode.actions[acted]}
     told = episode.decisions or {}
-    arrays |= {name: x[acted] for name, x in told.items() if name != "obs" and not np.isnan(x).all()}
+    left_out = ("obs", "normal_mean", "normal_std")  # the latter are shown as mean and std of the action itself
+    arrays |= {name: x[acted] for name, x in told.items() if name not in left_out and not np.isnan(x).all()}
     if "obs" in told and detail.observers:
         arrays["obs"] = told["obs"][acted][:, : detail.observers]
     arrays |= {f"scene/{name}": x[steps] for name, x in shown.moving.items()}
