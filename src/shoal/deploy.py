@@ -397,12 +397,12 @@ class Policies:
         """
         check_path(Path(path), format)
         index = None if agent is None else self._index(agent)
-        if not self.greedy:
-            notices.warn(
-                "These policies act by drawing, and the model's output `action` is the greedy one: draw from its "
-                f"probabilities, or its mean and std ({page('docs/export.md')})."
-            )
         function = policy_function(self._trained_for, self._algorithm, self._learner.policy, self._wrapping)
+        if not self.greedy:
+            drawn = [name for name in ("probabilities", "normal_mean", "mean") if name in function.outputs]
+            source = {"normal_mean": "normal_mean and normal_std", "mean": "mean and std"}
+            hint = f": draw from its {source.get(drawn[0], drawn[0])} ({page('docs/export.md')})" if drawn else ""
+            notices.warn(f"These policies act by drawing, and the model's output `action` is the greedy one{hint}.")
         if index is not None:
             function = of_one_agent(function, index)
         return write_policy(Path(path), function, format, self._title, self._how)

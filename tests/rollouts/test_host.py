@@ -140,6 +140,7 @@ def test_a_worker_that_always_dies_ends_the_run() -> None:
         ("raise", r"raised ValueError: the counter is stuck in step 3 of an episode, at the action \[\d, \d\]\.$"),
         ("exit", r"raised SystemExit: 0 in step 3 of an episode, at the action \[\d, \d\]\.$"),
         ("nan", r"gave reward\[1\] = nan in step 3 of an episode, at the action \[\d, \d\]\.$"),
+        ("nan at reset", r"gave obs\[1, 0\] = nan while it was reset\.$"),
         ("reset", r"raised RuntimeError: no board .*while it was reset\.$"),
     ],
 )
@@ -147,7 +148,15 @@ def test_a_fault_names_the_environment_the_step_and_the_action(trouble: str, wor
     with pytest.raises(GameError, match=f"^toys/counters {words}") as error:  # noqa: SIM117
         with rolling(counters.hosted(False, trouble), workers) as (rollout, _):
             collected(rollout)
-    assert trouble == "nan" or "counters.py" in error.value.trace
+    assert trouble.startswith("nan") or "counters.py" in error.value.trace
+
+
+def test_no_worker_is_waited_for_that_has_answered_before_a_fault() -> None:
+    with rolling(counters.hosted(False, "raise later"), 1, timeout=3.0) as (rollout, said):
+        for _ in range(2):
+            with pytest.raises(GameError, match="stuck"):
+                rollout.play(act, jnp.zeros(1), jax.random.split(jax.random.key(1), 1), 100)
+    assert said == []
 
 
 def test_an_environment_that_cannot_be_built() -> None:

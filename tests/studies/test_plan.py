@@ -158,6 +158,26 @@ def test_a_run_of_another_configuration_is_told_apart(change: dict[str, Any], se
     assert (cell.difference(run | change) or "") == sentence
 
 
+@pytest.mark.parametrize("given", ["runs/x", "runs/x/checkpoints", "/a/runs/x", "../x"])
+def test_the_run_that_one_starts_from_may_be_a_relative_path(given: str, tmp_path: Path) -> None:
+    """A run keeps the whole path, of the folder in which its study was run."""
+    text = GRID.replace("seeds = 2", f'seeds = 2\ninit_from = "{given}"')
+    cell: Cell = cells_of(write_study_file(tmp_path, text))[0]
+    run = {"algorithm": "mappo", "environment": "matrix/climbing", "env": {}, "config": {}}
+    kept = "/a/b/../x" if given.startswith("..") else "/a/runs/x"
+    assert cell.difference(run | {"settings": {"init_from": kept}}) is None
+    found = cell.difference(run | {"settings": {"init_from": "/a/runs/y"}})
+    assert found == f"init_from is /a/runs/y there and {given} in the study"
+
+
+def test_a_script_that_plays_a_side_is_named_as_in_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = GRID.replace("seeds = 2", 'seeds = 2\nopponents = "toys"')
+    cell: Cell = cells_of(write_study_file(tmp_path, text))[0]
+    run = {"algorithm": "mappo", "environment": "matrix/climbing", "env": {}, "config": {}}
+    assert cell.difference(run | {"settings": {"opponents": "toys:make"}}) is None
+
+
 def test_of_what_an_algorithm_decided_before_training_only_that_is_not_compared(tmp_path: Path) -> None:
     text = GRID.replace('algorithm = ["mappo", "qmix"]', 'algorithm = ["seps"]')
     cell: Cell = cells_of(write_study_file(tmp_path, text))[0]

@@ -17,8 +17,8 @@ from shoal.studies import execution
 from shoal.studies.archive import ARCHIVE_FILE, extract
 from shoal.studies.record import Record, read_record, write_record
 from shoal.studies.results import markdown_page
-from shoal.studies.separate import joined, seed_cells
-from shoal.studies.state import record_path, records_of_cells
+from shoal.studies.separate import SEEDS_FOLDER, join_seeds, joined, seed_cells, write_seed
+from shoal.studies.state import records_of_cells
 from shoal.studies.study_file import read_study
 from support.small_studies import TINY, cells_of, made_record, toml, write_study_file
 
@@ -49,6 +49,7 @@ def test_seeds_that_are_trained_separately_become_one_record(
     """Their numbers are those of runs of one seed, row by row, and of no run of three seeds."""
     monkeypatch.setattr(execution, "product_rate", lambda: 1e11)
     path, records = write_study_file(tmp_path, TEXT), tmp_path / "records" / "demo"
+    singles = records / SEEDS_FOLDER
 
     def call(**options: Any) -> Any:
         options = {"separate_seeds": True} | options
@@ -59,7 +60,7 @@ def test_seeds_that_are_trained_separately_become_one_record(
     parts = seed_cells(cell)
     assert [one.title for one in parts] == [f"mappo in matrix/climbing, seed {seed}" for seed in (4, 5, 6)]
     assert str(first) == "demo: 0 of 1 runs recorded\nmappo in matrix/climbing: 1 of 3 seeds recorded"
-    assert [file.stem for file in records.iterdir()] == [parts[1].name]
+    assert list(records.iterdir()) == [singles] and [file.stem for file in singles.iterdir()] == [parts[1].name]
     words = [(state.word, state.cell.title[-6:]) for state in call(dry_run=True).states]
     assert words == [("missing", "seed 4"), ("recorded", "seed 5"), ("missing", "seed 6")]
     assert (
@@ -108,31 +109,61 @@ def test_other_processes_may_join_the_seeds_first(tmp_path: Path, made: list[str
     path = write_study_file(tmp_path, TEXT)
     (cell,) = cells_of(path)
     records = tmp_path / "records" / "demo"
-    for part in seed_cells(cell)[:2]:
-        write_record(record_path(records, part), made_record(part, [0.5]))
     execute: Callable[..., Record] = execution.run_cell
 
     def meanwhile(part: Any, progress: bool = True) -> Record:
-        whole = made_record(cell, [1.0, 2.0, 3.0])
-        for one in list(records.glob("*.json")):
-            one.unlink()
-        write_record(record_path(records, cell), whole)
+        """Another process records all seeds while this one trains the first."""
+        for one, score in zip(seed_cells(cell), (1.0, 2.0, 3.0), strict=True):
+            write_seed(records, one, made_record(one, [score]))
+        join_seeds(records, cell)
         return execute(part, progress)
 
     monkeypatch.setattr(execution, "run_cell", meanwhile)
     report = shoal.study(path, out=tmp_path / "runs", progress=False, separate_seeds=True)
-    assert made == ["mappo in matrix/climbing, seed 6"] and len(report.records) == 1
+    assert made == ["mappo in matrix/climbing, seed 4"] and len(report.records) == 1
     np.testing.assert_array_equal(report.records[cell.name].scores[:, 0], [1.0, 2.0, 3.0])
+    assert [file.name for file in records.iterdir()] == [ARCHIVE_FILE]
 
 
-def test_seeds_that_were_copied_from_elsewhere_are_joined(tmp_path: Path, made: list[str]) -> None:
+def test_a_seed_that_another_process_recorded_is_not_trained_again(
+    tmp_path: Path, made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_study_file(tmp_path, TEXT)
+    (cell,) = cells_of(path)
+    execute, parts = execution.run_cell, seed_cells(cell)
+
+    def meanwhile(part: Any, progress: bool = True) -> Record:
+        write_seed(tmp_path / "records" / "demo", parts[1], made_record(parts[1], [7.0]))
+        return execute(part, progress)
+
+    monkeypatch.setattr(execution, "run_cell", meanwhile)
+    report = shoal.study(path, out=tmp_path / "runs", progress=False, separate_seeds=True)
+    assert [title[-6:] for title in made] == ["seed 4", "seed 6"]
+    np.testing.assert_array_equal(report.records[cell.name].scores[:, 0], [4.0, 7.0, 6.0])
+
+
+def test_seeds_beside_a_run_of_all_of_them_are_kept(tmp_path: Path, made: list[str]) -> None:
+    """They are not among the study's records, which other commands read."""
+    path = write_study_file(tmp_path, TEXT)
+    (cell,), records = cells_of(path), tmp_path / "records" / "demo"
+    part = seed_cells(cell)[1]
+    write_seed(records, part, made_record(part, [0.5]))
+    report = shoal.study(path, out=tmp_path / "runs", progress=False)
+    assert made == ["mappo in matrix/climbing"] and not report.records[cell.name].separate_seeds
+    assert {file.name for file in records.iterdir()} == {ARCHIVE_FILE, SEEDS_FOLDER}
+    assert [file.stem for file in (records / SEEDS_FOLDER).iterdir()] == [part.name]
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_seeds_that_were_copied_from_elsewhere_are_joined(separate: bool, tmp_path: Path, made: list[str]) -> None:
     path = write_study_file(tmp_path, TEXT)
     (cell,) = cells_of(path)
     for part, score in zip(seed_cells(cell), (0.5, 1.5, 2.5), strict=True):
-        write_record(record_path(tmp_path / "records" / "demo", part), made_record(part, [score]))
-    dry = shoal.study(path, out=tmp_path / "runs", separate_seeds=True, dry_run=True)
-    assert [state.word for state in dry.states] == ["recorded"] * 3 and len(dry.seeds) == 3
-    report = shoal.study(path, out=tmp_path / "runs", progress=False, separate_seeds=True)
+        write_seed(tmp_path / "records" / "demo", part, made_record(part, [score]))
+    dry = shoal.study(path, out=tmp_path / "runs", separate_seeds=separate, dry_run=True)
+    assert [state.word for state in dry.states] == (["recorded"] * 3 if separate else ["missing"])
+    assert ("All seeds of mappo in matrix/climbing are recorded separately; the study joins" in dry.plan) != separate
+    report = shoal.study(path, out=tmp_path / "runs", progress=False, separate_seeds=separate)
     np.testing.assert_array_equal(report.records[cell.name].scores[:, 0], [0.5, 1.5, 2.5])
     assert not made and not report.seeds
 
@@ -197,6 +228,8 @@ def test_a_run_that_is_begun_with_all_its_seeds_is_named(tmp_path: Path, made: l
         ("greedy = false", 'greedy = "better"', "greedy is true or false in [evaluation]"),
         ("seeds = 3", "seeds = 3\nstop_at = 5", "does not go with stop_at"),
         ("seeds = 3", "seeds = 3\ntime_budget = 5", "does not go with time_budget"),
+        ("seeds = 3", 'seeds = 3\ninit_from = "runs/x"', "does not go with init_from, from whose seeds"),
+        ('"mappo"', '"seps"', "does not go with seps, which decides once for all seeds"),
         ("[evaluation]", "[grid]\nseed = [4, 9]\n[evaluation]", "requires that seed is set only in [defaults]"),
     ],
 )
@@ -204,6 +237,7 @@ def test_what_depends_on_all_seeds_of_a_run_is_refused(
     tmp_path: Path, made: list[str], before: str, after: str, sentence: str
 ) -> None:
     text = TEXT.replace("seed = 4\n", "") if "[grid]" in after else TEXT
+    text = text.replace("epochs = 1\nminibatches = 1\n", "") if "seps" in after else text
     assert sentence in refused(write_study_file(tmp_path, text.replace(before, after))) and not made
 
 

@@ -41,6 +41,12 @@ def player(env: Environment, name: str, seeds: int, start: int, **flags: Any) ->
     return Player(name, name, algorithm, Learner(policy, (), (), (), jnp.zeros(seeds, jnp.int32)))
 
 
+def test_keys_of_a_pair_do_not_depend_on_the_number_of_seeds() -> None:
+    few, many = (crossplay.keys_of_pairs(jax.random.key(3), *shape) for shape in ((2, 3), (4, 5)))
+    expected = jax.random.fold_in(jax.random.fold_in(jax.random.key(3), 1), 2)
+    assert few[1, 2] == many[1, 2] == expected and few[0, 2] != few[1, 2]
+
+
 def by_hand(env: Environment, players: tuple[Player, Player], mine: list[int]) -> Callable[..., np.ndarray]:
     """(who plays which side, their seeds) -> sampled returns [episodes, N], by a plain loop over the same keys."""
     acts = [jax.jit(p.algorithm.act, static_argnums=4) for p in players]

@@ -188,6 +188,9 @@ def test_every_rollout_waits_for_workers_as_long_as_training_does(
         with pytest.raises(InputError, match="enough"):
             play()
     assert [(one.num_workers, one.timeout) for one in made] == [(3, 7.0)] * 4
+    unsendable = HostEnvironment(env.spec, lambda: env.make())
+    here = evaluation.selection_of(unsendable, acting, settings, tmp_path, None, lambda: None)
+    assert here is not None and here.evaluator.workers[0] == 0
 
 
 def test_a_preparation_by_worker_processes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ gradient step together; targets, critics' step and all else are :mod:`shoal.algo
 
 Deviations from the authors' code (oxwhirl/facmac): one clip of gradients for the Q_i, one for the mixer; the weight of
 squared outputs is that of logits and for discrete actions only (the code has 1e-3 of squared continuous actions, too);
-discrete actors learn from a buffer with one-step targets (the code: from episodes, with TD(λ)); dead agents have Q_i 0;
+discrete actors learn from a buffer with n-step targets (the code: from episodes, with TD(λ)); dead agents have Q_i 0;
 and those of :mod:`shoal.algorithms.haddpg`. Equations, options and results: docs/algorithms/facmac.md.
 """
 

@@ -198,7 +198,7 @@ class Defaults:
             InputError: one is invalid; or a file is the ``run.json`` of somebody else's run, and its values would
                 import a module or connect to a cluster.
         """
-        file, flags = self._file, _completed(flags)
+        file, flags = self._file, completed(flags)
         values = self.values.over(Layer(flags))
         if file.run is not None and not self._trust:
             mine = [flags, *(layer.flags for layer in self._layers if layer.origin != file.name)]
@@ -244,7 +244,7 @@ def configured(
     return Defaults(algorithm, environment, config=config, preset=preset, trust=trust).over(flags or {}, env)
 
 
-def _completed(flags: Mapping[str, Any]) -> dict[str, Any]:
+def completed(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Flags of a call in the form in which a run keeps them: the folder of a run, ``module:make`` for a script."""
     whole = dict(flags)
     source = whole.get("init_from")

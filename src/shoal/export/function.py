@@ -151,7 +151,7 @@ def policy_function(
 _MEANINGS = {
     "action": "the greedy action",
     "probabilities": "probability of each action; 0 for illegal ones",
-    "mean": "mean of each action dimension before it is clipped; NaN in padded dimensions",
+    "mean": "mean of each action dimension before it is clipped, or the image of normal_mean; NaN in padded dimensions",
     "std": "standard deviation of each action dimension; NaN in padded dimensions",
     "normal_mean": "mean of the normal before tanh, whose −1 and 1 are the box's bounds; NaN in padded dimensions",
     "normal_std": "standard deviation of the normal before tanh; NaN in padded dimensions",

@@ -159,7 +159,8 @@ def count_rollout(spec: EnvSpec, config: ReplayConfig, team: bool) -> Callable[[
     """An ``Algorithm.observe``: adds a rollout to the statistics of the inputs and of the rewards.
 
     Agents that always receive the same reward (``EnvSpec.reward_groups``) have the same statistics, of the timesteps at
-    which one of them is alive: a dead agent's value is that of the others, in their units.
+    which one of them is alive: a dead agent's value is that of the others, in their units. Independent Q-learners have
+    one number for all agents.
 
     Args:
         spec: the environment.

@@ -321,6 +321,9 @@ class HostRollout:
             if np.isfinite(leaf).all():
                 continue
             row, *where = (int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
+            if timestep.first[row]:
+                gave = f"{self.env.spec.name} gave {field}{where} = {leaf[(row, *where)]}"
+                raise GameError(gave, None, "while it was reset", "")
             action = self.pool.board.action[self.pool.rows[half.index]][row].tolist()
             step = int(half.lengths[row]) + 1
             what = f"{self.env.spec.name} gave {field}{where} = {leaf[(row, *where)]} in step {step} of an episode,"

@@ -167,8 +167,8 @@ class Pool:
                 if answer is False:
                     self._restart(one)
                     continue
-                self._check(answer)
                 done = one.asked.pop(0)
+                self._check(answer)
                 if not one.lost[done]:
                     one.restarts = 0
             if one.lost[group]:

@@ -11,11 +11,12 @@ from typing import Any
 
 from shoal import algorithms
 from shoal.bounds import check_bounds
-from shoal.config.resolve import SIZES, Layer, Merged, merged
+from shoal.config.resolve import SIZES, Layer, Merged, completed, merged
 from shoal.environments import registry
 from shoal.environments.names import check_name
 from shoal.errors import InputError, unknown
 from shoal.options.flags import check_names, flags_of, options_from_json, override
+from shoal.storage import manifest
 from shoal.studies.combinations import Combination, combinations
 from shoal.studies.keys import label, labels
 from shoal.studies.study_file import Protocol, StudyFile
@@ -159,10 +160,24 @@ class Cell:
             both = [name for name in now if name in before and name not in left_out]
             here |= {name: now[name] for name in both}
             there |= {name: before[name] for name in both}
+        if _same_run(here.get("init_from"), there.get("init_from")):
+            there["init_from"] = here["init_from"]
+        if isinstance(script := here.get("opponents"), str):
+            here["opponents"] = completed({"opponents": script})["opponents"]
         for name in here | there:
             if (now := to_json(here.get(name, "not set"))) != (was := to_json(there.get(name, "not set"))):
                 return f"{name} is {label(was)} there and {label(now)} in the study"
         return None
+
+
+def _same_run(given: Any, kept: Any) -> bool:
+    """Whether a run that keeps ``kept``, a whole path, as its ``init_from`` may have been given the path ``given``,
+    also in another working directory."""
+    if not isinstance(given, str) or not isinstance(kept, str):
+        return False
+    path = Path(given).expanduser()
+    inside = path.parent if path.name in (manifest.RUN_JSON, "checkpoints", "policy") else path
+    return any(one.parts and Path(kept).parts[-len(one.parts) :] == one.parts for one in (path, inside))
 
 
 def _decided(algorithm: str, flags: Iterable[str]) -> frozenset[str]:

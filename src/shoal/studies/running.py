@@ -31,7 +31,16 @@ from shoal.studies.combinations import matches, selected
 from shoal.studies.plan import Cell, plan
 from shoal.studies.ray_runs import Cluster, check_cells, cluster_of, without_preallocation
 from shoal.studies.record import Record, write_record
-from shoal.studies.separate import check_separable, chosen_seeds, join_seeds, recorded_seeds, seed_cells, seed_of
+from shoal.studies.separate import (
+    check_separable,
+    chosen_seeds,
+    join_seeds,
+    partly_recorded,
+    records_of_seeds,
+    seed_cells,
+    seed_of,
+    write_seed,
+)
 from shoal.studies.state import (
     State,
     estimate_seconds,
@@ -186,7 +195,7 @@ def study(
             f"{unsearched[0].title} takes the values of a search that has no record in {where}; run shoal tune "
             f"{command_word(described)}."
         )
-    held, roots, measured_again = records_of_cells(where, cells), [where.parent], None
+    roots, measured_again = [where.parent], None
     if again is not None:
         first, others = described, with_seed(described, cells, again)
         before = records_of_cells(where, every, silent)  # of all runs: the page also has those that are not selected
@@ -194,11 +203,14 @@ def study(
         measured_again = Again(first, again, every, before, plan(others, Path(out), tuned))
         described, cells = others, [measured_again.new[i] for i in chosen]
         where = records_folder(others, records_root(first, records))
-        held = records_of_cells(where, cells)
         roots.append(where.parent)
+    if not dry_run:
+        for cell in cells:
+            join_seeds(where, cell)  # seeds that were copied here, or whose process ended before it joined them
+    held = records_of_cells(where, cells)
     missing = [cell for cell in cells if cell.name not in held]
     report = StudyReport(described, [], [], held, cells, again=measured_again)
-    units = _separated(report, missing, where, chosen_seeds(missing, seeds)) if separate_seeds else cells
+    units = _separated(report, missing, where, chosen_seeds(cells, seeds)) if separate_seeds else cells
     known = held | report.seeds
     missing = [cell for cell in units if cell.name not in known]
     if cluster:
@@ -218,13 +230,10 @@ def study(
         for sentence in stale_sentences(old, units)
     )
     if not separate_seeds:
-        report.changes += tuple(recorded_seeds(where, missing))
+        report.changes += tuple(partly_recorded(where, missing))
     if not dry_run:
         for sentence in report.changes:
             notices.warn(sentence)
-    if not dry_run:  # seeds that were copied here, or whose process was stopped before it joined them
-        for whole in {id(report.wholes[name]): report.wholes[name] for name in report.seeds}.values():
-            _join(report, where, whole)
     if not dry_run and cluster:
         _gather(report, where, cluster, progress)
     elif not dry_run:
@@ -250,8 +259,8 @@ def _separated(report: StudyReport, missing: list[Cell], records: Path, seeds: t
     """
     check_separable(report.study, missing)
     parts = {cell.name: seed_cells(cell) for cell in missing}
-    report.wholes = {one.name: cell for cell in missing for one in parts[cell.name]}
-    report.seeds = records_of_cells(records, [one for each in parts.values() for one in each])
+    report.wholes = {one.name: cell for cell in missing for one in parts[cell.name] if one is not cell}
+    report.seeds = records_of_seeds(records, [one for each in parts.values() for one in each])
     report.changes = tuple(
         f"{state.cell.title} is {state.trained:.0%} trained with all its seeds; without --separate-seeds it continues."
         for state in map(state_of, missing, repeat(None))
@@ -284,6 +293,8 @@ def _run(report: StudyReport, records: Path, measured: list[Record], progress: b
     total, left = len(report.states), [state for state in report.states if state.record is None]
     for i, state in enumerate(left):
         cell = state.cell
+        if _recorded_meanwhile(report, records, cell):
+            continue
         if progress:
             place = f"{total - len(left) + i + 1} of {total}"
             notices.warn(f"{place} · {cell.title} · {time_text([estimate_seconds(one, measured) for one in left[i:]])}")
@@ -316,19 +327,29 @@ def _gather(report: StudyReport, records: Path, cluster: Cluster, progress: bool
 
 def _keep(report: StudyReport, records: Path, cell: Cell, record: Record) -> None:
     """Write a record; with that of a run's last seed, also the run's."""
-    write_record(record_path(records, cell), record)
-    if (whole := report.wholes.get(cell.name, cell)).name == cell.name:
+    if (whole := report.wholes.get(cell.name)) is None:
+        write_record(record_path(records, cell), record)
         report.records[cell.name] = record
-    else:
+    elif whole.name not in report.records:
+        write_seed(records, cell, record)
         report.seeds[cell.name] = record
         _join(report, records, whole)
 
 
 def _join(report: StudyReport, records: Path, whole: Cell) -> None:
-    """Join the records of a run's seeds, if all are there."""
+    """Join the records of a run's seeds, if all are there; another process may have done so."""
     if (record := join_seeds(records, whole)) is not None:
         report.records[whole.name] = record
         report.seeds = {name: one for name, one in report.seeds.items() if report.wholes[name] is not whole}
+
+
+def _recorded_meanwhile(report: StudyReport, records: Path, cell: Cell) -> bool:
+    """Whether another process has recorded a run of a single seed since this one began."""
+    if (whole := report.wholes.get(cell.name)) is None:
+        return False
+    report.seeds |= records_of_seeds(records, [cell])
+    _join(report, records, whole)
+    return cell.name in report.seeds or whole.name in report.records
 
 
 def _note(report: StudyReport, cell: Cell, error: Exception) -> None:

@@ -13,16 +13,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shoal import algorithms
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.runs import behaviour
-from shoal.studies.archive import stored
 from shoal.studies.plan import Cell, config_digest, existing_path, readable_name
 from shoal.studies.record import Record, rounded_numbers, write_record
 from shoal.studies.state import record_path, records_of_cells, silent
 from shoal.studies.study_file import StudyFile
 
+SEEDS_FOLDER = "seeds"
+"""Name of the folder, in that of a study's records, which holds the records of single seeds until they are joined."""
 _SEEDS = ("seed", "seeds")
+_TOGETHER = {
+    "stop_at": "which ends all seeds of a run together",
+    "time_budget": "which ends all seeds of a run together",
+    "init_from": "from whose seeds those of a run take one each",
+}
 
 
 def check_separable(study: StudyFile, cells: Sequence[Cell]) -> None:
@@ -30,7 +37,7 @@ def check_separable(study: StudyFile, cells: Sequence[Cell]) -> None:
 
     Raises:
         InputError: they cannot, because an axis sets seeds, or because something depends on all seeds of a run: when it
-            ends, or in which mode it is evaluated.
+            ends, what it starts from, what is decided before training, or in which mode it is evaluated.
     """
     axes = [*study.grid, *(flag for flags in study.variants.values() for flag in flags)]
     if found := [axis for axis in axes if axis in _SEEDS]:
@@ -42,9 +49,13 @@ def check_separable(study: StudyFile, cells: Sequence[Cell]) -> None:
         )
     for cell in cells:
         settings = cell.merged().settings
-        if limit := next((name for name in ("stop_at", "time_budget") if getattr(settings, name) is not None), None):
+        for name, reason in _TOGETHER.items():
+            if getattr(settings, name) is not None:
+                raise study.error(f"{cell.title}: --separate-seeds does not go with {name}, {reason}.")
+        if hasattr(algorithms.get(cell.algorithm), "prepare"):
             raise study.error(
-                f"{cell.title}: --separate-seeds does not go with {limit}, which ends all seeds of a run together."
+                f"{cell.title}: --separate-seeds does not go with {cell.algorithm}, which decides once for all seeds "
+                "of a run before it trains them."
             )
 
 
@@ -83,33 +94,63 @@ def chosen_seeds(cells: Sequence[Cell], seeds: Any) -> tuple[int, ...] | None:
     if seeds is None:
         return None
     found = seeds if isinstance(seeds, tuple) else (seeds,)
-    known = sorted({seed_of(one) for cell in cells for one in seed_cells(cell)})
+    every = [cell.merged().settings for cell in cells]
+    known = sorted({one.seed + i for one in every for i in range(one.seeds)})
     for seed in found:
-        if known and (isinstance(seed, bool) or seed not in known):
+        if isinstance(seed, bool) or seed not in known:
             raise InputError(f"--only seed cannot be {seed}; the runs have {', '.join(map(str, known))}.")
     return found
 
 
-def recorded_seeds(folder: Path, cells: Sequence[Cell]) -> list[str]:
+def write_seed(folder: Path, cell: Cell, record: Record) -> None:
+    """Write the record of a single seed.
+
+    Args:
+        folder: that of the study's records.
+        cell: the seed's run.
+        record: its record.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    write_record(record_path(folder / SEEDS_FOLDER, cell), record)
+
+
+def records_of_seeds(folder: Path, cells: Sequence[Cell]) -> dict[str, Record]:
+    """The records of runs of single seeds, by their names.
+
+    Args:
+        folder: that of the study's records.
+        cells: the runs.
+
+    Raises:
+        InputError: a record is damaged.
+    """
+    return records_of_cells(folder / SEEDS_FOLDER, cells, silent)
+
+
+def partly_recorded(folder: Path, cells: Sequence[Cell]) -> list[str]:
     """A sentence for each run without a record of which some seeds are recorded separately."""
-    digests = {cell.digest for cell in cells}
-    if not any(name.rpartition("-")[2] not in digests for name in stored(folder)):
-        return []  # the usual case, without the digests of every seed
+    if not (folder / SEEDS_FOLDER).is_dir():
+        return []
     said = []
     for cell in cells:
         parts = seed_cells(cell)
-        if len(parts) > 1 and (found := records_of_cells(folder, parts, silent)):
+        number = len(records_of_seeds(folder, parts)) if len(parts) > 1 else 0
+        if number == len(parts):
+            said.append(f"All seeds of {cell.title} are recorded separately; the study joins their records.")
+        elif number:
             said.append(
-                f"{len(found)} of {len(parts)} seeds of {cell.title} are recorded separately; --separate-seeds runs "
-                "the others."
+                f"{number} of {len(parts)} seeds of {cell.title} are recorded separately; --separate-seeds runs the "
+                "others."
             )
     return said
 
 
 def join_seeds(folder: Path, cell: Cell) -> Record | None:
-    """The record of a run whose seeds are all recorded separately: it is written, and theirs are deleted.
+    """The record of a run; if its seeds are all recorded separately, theirs are joined to it first and deleted.
 
-    None if a seed is missing. Several processes may call this for the same run: they write the same bytes.
+    None if there is none. Several processes may call this for the same run: they write the same bytes.
 
     Args:
         folder: that of the study's records.
@@ -120,15 +161,27 @@ def join_seeds(folder: Path, cell: Cell) -> Record | None:
         WriteError: the record cannot be written.
     """
     parts = seed_cells(cell)
-    found = records_of_cells(folder, parts, silent)
-    if len(found) < len(parts):
-        return records_of_cells(folder, [cell], silent).get(cell.name)  # another process may have joined them
-    record = joined(cell, [found[part.name] for part in parts])
-    write_record(record_path(folder, cell), record)
-    for part in parts:
+    whole = records_of_cells(folder, [cell], silent).get(cell.name)
+    if len(parts) == 1 or not (folder / SEEDS_FOLDER).is_dir():
+        return whole
+    if whole is None:
+        try:
+            found = records_of_seeds(folder, parts)
+        except InputError:
+            if (whole := records_of_cells(folder, [cell], silent).get(cell.name)) is None:
+                raise
+            return whole  # another process joined them meanwhile
+        if len(found) < len(parts):
+            return records_of_cells(folder, [cell], silent).get(cell.name)
+        whole = joined(cell, [found[part.name] for part in parts])
+        write_record(record_path(folder, cell), whole)
+    if whole.separate_seeds:
+        for part in parts:
+            with contextlib.suppress(OSError):
+                record_path(folder / SEEDS_FOLDER, part).unlink()
         with contextlib.suppress(OSError):
-            record_path(folder, part).unlink()
-    return record
+            (folder / SEEDS_FOLDER).rmdir()
+    return whole
 
 
 def joined(cell: Cell, parts: Sequence[Record]) -> Record:

@@ -163,7 +163,10 @@ def _estimated(state: State, records: Sequence[Record], measured: Sequence[Recor
     quiet = [(one.hardware["product_gflops"] or usual) / usual for one in chosen]
     steps = [one.seconds["training"] / (one.evaluation["step"] * one.seeds) for one in chosen]
     per_step = statistics.median(x * share for x, share in zip(steps, quiet, strict=True))
-    other = statistics.median(one.seconds["other"] * share for one, share in zip(chosen, quiet, strict=True))
+    runs = [one.seeds if one.separate_seeds else 1 for one in chosen]  # each with a compilation and an evaluation
+    other = statistics.median(
+        one.seconds["other"] / count * share for one, count, share in zip(chosen, runs, quiet, strict=True)
+    )
     training = per_step * settings.steps * settings.seeds
     return min(training, settings.time_budget or math.inf) * (1 - state.trained) + other
 
@@ -180,6 +183,7 @@ def _structure(flags: Mapping[str, Any], but: Collection[str] = ()) -> dict[str,
 def _distance(here: Mapping[str, Any], record: Record) -> int:
     """How many options of a record's run differ from those in ``here``."""
     there = _structure(record.run.get("settings", {}) | record.run.get("config", {}))
+    there |= {"seeds": 1} if record.separate_seeds else {}
     return sum(there[name] != value for name, value in here.items() if name in there)
 
 

@@ -77,6 +77,12 @@ def _both(teams: tuple[Algorithm, Algorithm], mine: np.ndarray, greedy: tuple[bo
     return act
 
 
+def keys_of_pairs(key: Array, rows: int, columns: int) -> Array:
+    """A key [rows, columns] for each pair of seeds, which does not depend on the number of seeds."""
+    each = jax.vmap(jax.random.fold_in, (None, 0))
+    return jax.vmap(each, (0, None))(each(key, jnp.arange(rows)), jnp.arange(columns))
+
+
 def _on_device(env: Environment, act: fused.Act, carry: PyTree, mine: np.ndarray, episodes: int) -> Matches:
     games = first_episodes(env, act, carry, episodes, True)
 
@@ -85,13 +91,12 @@ def _on_device(env: Environment, act: fused.Act, carry: PyTree, mine: np.ndarray
         return jnp.stack([returns[:, mine].mean(-1), returns[:, ~mine].mean(-1)], -1), metrics
 
     def every_pair(ours: Learner, theirs: Learner, key: Array) -> tuple[Array, Array]:
-        rows, columns = (jnp.arange(len(jax.tree.leaves(learner)[0])) for learner in (ours, theirs))
+        keys = keys_of_pairs(key, *(len(jax.tree.leaves(learner)[0]) for learner in (ours, theirs)))
 
         def row(turn: tuple[Learner, Array]) -> tuple[Array, Array]:
-            keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.fold_in(key, turn[1]), columns)
-            return jax.vmap(pair, (None, 0, 0), axis_name=fused.SEEDS)(turn[0], theirs, keys)
+            return jax.vmap(pair, (None, 0, 0), axis_name=fused.SEEDS)(turn[0], theirs, turn[1])
 
-        return jax.lax.map(row, (ours, rows))
+        return jax.lax.map(row, (ours, keys))
 
     return partial(call, jax.jit(every_pair))
 
@@ -112,7 +117,7 @@ def _on_host(
         )
         parallelism = Parallelism(rows * columns, min(episodes, ENVS), *workers)
         with closing(HostRollout(env, carry, parallelism, 1)) as rollout:
-            returns, _, metrics = rollout.play(act, pairs, jax.random.split(key, rows * columns), episodes)
+            returns, _, metrics = rollout.play(act, pairs, keys_of_pairs(key, rows, columns).reshape(-1), episodes)
         both = np.stack([returns[..., mine].mean(-1), returns[..., ~mine].mean(-1)], -1)
         return both.reshape(rows, columns, episodes, 2), metrics.reshape(rows, columns, episodes, -1)
 

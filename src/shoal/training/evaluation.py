@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from shoal.errors import DamagedError, InputError, shortened, unknown
+from shoal.errors import DamagedError, GameError, InputError, shortened, unknown
 from shoal.game import HostEnvironment
 from shoal.options.convert import convert_value
 from shoal.plots.charts import SHARES, metric_words
 from shoal.rollouts import fused
 from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
+from shoal.rollouts.worker import local_workers
 from shoal.statistics.intervals import interval, interval_text
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.log import or_none
@@ -247,9 +248,13 @@ class Evaluator:
         keys = jax.random.split(key, len(jax.tree.leaves(learner)[0]))
         if (rollout := self._rollout) is not None:
             act, episodes = self.algorithm.act, self.episodes
-            return in_modes(
-                self.env.spec, self.greedy, lambda greedy: rollout.play(act, learner, keys, episodes, greedy)
-            )
+            try:
+                return in_modes(
+                    self.env.spec, self.greedy, lambda greedy: rollout.play(act, learner, keys, episodes, greedy)
+                )
+            except GameError:
+                self.close()  # what other workers still answer belongs to no later evaluation
+                raise
         assert self._compiled is not None
         played = [np.asarray(x) for x in ready(self._compiled(learner, keys))]
         halves = {True: slice(None, self.episodes), False: slice(-self.episodes, None)}
@@ -508,7 +513,7 @@ def selection_of(
     """The evaluations during training by ``settings``, or None. Other arguments are those of :class:`Selection`."""
     if settings.eval_every is None:
         return None
-    workers = Workers(settings.num_workers, settings.worker_timeout)
+    workers = Workers(local_workers(env, settings.num_workers), settings.worker_timeout)
     both = algorithm.stochastic and settings.eval_episodes != 0  # otherwise nothing decides how the policies act
     episodes = settings.episodes_between(env, 2 if both else 1)
     evaluator = Evaluator(env, algorithm, episodes, None if both else True, workers)

@@ -143,8 +143,10 @@ def _size(one: Replay, num_envs: int, shards: int, length: int) -> int:
         )
     warm_up = _least(one, num_envs * shards)
     if warm_up > per_env:
+        least = -(-warm_up // length) * length * num_envs * shards
         raise InputError(
-            f"learning_starts {one.warm_up} exceeds the capacity of the replay buffer, {one.capacity} timesteps."
+            f"learning_starts {one.warm_up} exceeds the {per_env * num_envs * shards} timesteps of whole rollouts that "
+            f"a replay buffer of {one.capacity} holds; buffer_size must be at least {least}."
         )
     return per_env
 

@@ -1,5 +1,6 @@
 """The training loop: call the compiled program, log its metrics, and save checkpoints."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -156,6 +157,11 @@ class Trainer:
             self.progress.warn("There is no checkpoint yet: the run starts from the beginning.")
             return
         state, meta, update = self.checkpoints.restore(self.program.template(), warn=self.progress.warn)
+        if self.settings.workers == "ray" and (before := math.prod(meta["shards"].values())) > 1:
+            raise InputError(
+                f"This run was trained on {before} devices, and with Ray one device trains; it continues without "
+                "--workers ray."
+            )
         self.layout.check_same(meta["shards"])
         if update > self.settings.num_updates:
             done, end = update * self.settings.steps_per_update, self.settings.steps

@@ -54,6 +54,8 @@ class Counters:
         self.x = np.array([seed % 16, seed // 16 % 16])
         self.t, self.alive = 0, True
         self.look(out)
+        if self.trouble == "nan at reset":
+            out.obs[1, 0] = np.nan
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         self.misbehave()
