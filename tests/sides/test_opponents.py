@@ -222,11 +222,15 @@ def test_runs_without_past_selves_take_part_too(early: Path, tmp_path: Path) -> 
         ({"opponents": "past"}, "needs at least 16: raise num_envs to (32|64) or past_share, or lower past_window"),
         ({"opponents": "past", "past_share": 0.0}, "past_share"),
         ({"opponents": "past", "dead_value": "masked"}, "dead_value 'masked' trains values at dead agents"),
+        (
+            {"opponents": "past", "side2_dead_value": "masked", "algorithm": "mappo+mappo"},
+            "dead_value 'masked' trains values at dead agents",
+        ),
     ],
 )
 def test_impossible_options_are_refused(flags: dict[str, Any], reason: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=reason):
-        name = "mappo" if "dead_value" in flags else "ippo"
+        name = flags.pop("algorithm", "mappo" if "dead_value" in flags else "ippo")
         library.train(name, "toys:busy", steps=64, folder=tmp_path / "run", **TINY, **flags)
     assert not (tmp_path / "run").exists()
 

@@ -43,7 +43,12 @@ def make(make_mappo: Callable[..., Algorithm], spec: EnvSpec, config: mappo.Conf
 
     def init(key: PRNGKeyArray) -> PyTree:
         key_v, key_q = jax.random.split(key)
-        return {**nets.critic.init(key_v), "q": q.init(key_q)}
+        params = nets.critic.init(key_v)
+        if "q" in params:
+            raise InputError(
+                f"The critic's network has a parameter named 'q', which is that of baseline {c.baseline!r}: rename it."
+            )
+        return {**params, "q": q.init(key_q)}
 
     def v(params: PyTree, carry: PyTree, step: Step) -> tuple[PyTree, Array]:
         return nets.critic.values({name: x for name, x in params.items() if name != "q"}, carry, step)

@@ -1,6 +1,7 @@
 """Output: standard streams that are closed, whose reader is gone, or whose disk is full, and files that may fail."""
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -66,8 +67,14 @@ class Lenient(Escaping):
 
 @contextlib.contextmanager
 def safe_streams() -> Iterator[None]:
-    """``sys.stdout`` as an :class:`Escaping` stream, and ``sys.stderr`` as a :class:`Lenient` one."""
+    """``sys.stdout`` as an :class:`Escaping` stream, and ``sys.stderr`` as a :class:`Lenient` one.
+
+    What their encoding lacks, such as a minus sign in a file with a Windows code page, is escaped.
+    """
     before = sys.stdout, sys.stderr
+    for stream in before:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.stdout, sys.stderr = Escaping(sys.stdout), Lenient(sys.stderr)
     try:
         yield

@@ -117,7 +117,8 @@ def hidden_mask(spec: EnvSpec) -> Change:
 
 
 def shared_reward(spec: EnvSpec) -> Change:
-    """Give every agent, also a dead one, the mean of all agents' rewards and the largest discount of those that acted.
+    """Give every agent, also a dead one, the mean of all agents' rewards and the largest discount of those that acted
+    or are there now.
 
     Rewards that are already equal are unchanged bit for bit. Algorithms with one value for the team learn from the same
     reward (``team_reward``).
@@ -129,6 +130,7 @@ def shared_reward(spec: EnvSpec) -> Change:
     def follow(acted: Any, step: Any, action: Any) -> tuple[Any, Any]:
         xp, reward = step.reward.__array_namespace__(), step.reward
         team = xp.where((reward == reward[0]).all(), reward[0], reward.mean())
+        acted = acted | step.alive  # some may have joined as others ended
         acted = acted | ~acted.any()
         discount = xp.where(acted, step.discount, 0.0).max()
         shared = step._replace(

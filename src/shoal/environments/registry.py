@@ -25,7 +25,7 @@ from shoal.types import Environment, EnvSpec
 __all__ = ["FAMILIES", "built_in", "check_spec", "make", "names", "options_of", "validate"]
 
 
-def make(name: Any, **options: Any) -> Environment | HostEnvironment:
+def make(name: Any, /, **options: Any) -> Environment | HostEnvironment:
     """Build an environment.
 
     Args:

@@ -161,14 +161,16 @@ def _check_targets(spec: EnvSpec) -> None:
         type(target) is tuple and [type(x) for x in target] == [str, int] for target in given
     ):
         raise InputError(f"{spec.name}: spec.targets must be {form}, not {shortened(given)}.")
-    sizes = {(part.name, part.shape[0]) for own in spec.parts or () for part in own if len(part.shape) == 2}
-    taken = [range(first, first + count) for name, first in given for other, count in sizes if other == name]
-    numbered = sorted(action for actions in taken for action in actions)
-    if len(set(numbered)) < len(numbered) or (numbered and not 0 <= numbered[0] <= numbered[-1] < spec.action.width):
-        raise InputError(
-            f"{spec.name}: spec.targets {shortened(given)} does not give each row of a part an action of its own below "
-            f"{spec.action.width}."
-        )
+    for own in dict.fromkeys(spec.parts or ()):  # armies of unequal sizes see as many enemies
+        sizes = [(part.name, part.shape[0]) for part in own if len(part.shape) == 2]
+        taken = [range(first, first + count) for name, first in given for other, count in sizes if other == name]
+        numbered = sorted(action for actions in taken for action in actions)
+        below = not numbered or 0 <= numbered[0] <= numbered[-1] < spec.action.width
+        if len(set(numbered)) < len(numbered) or not below:
+            raise InputError(
+                f"{spec.name}: spec.targets {shortened(given)} does not give each row of a part an action of its own "
+                f"below {spec.action.width}."
+            )
     if given and not isinstance(spec.action, Discrete):
         raise InputError(f"{spec.name}: spec.targets is for discrete actions.")
 

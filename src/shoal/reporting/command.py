@@ -255,9 +255,10 @@ def _comparison(runs: Sequence[tuple[str, Facts]]) -> Html | None:
         }
         for pair in result.pairs
     ]
+    mode = " of greedy actions" if any(facts.other is not None for _, facts in runs) else ""
     caption = (
-        "Difference of the final scores, and probability that a seed of the first run scores higher than one of the "
-        "second [95% interval]"
+        f"Difference of the final scores{mode}, and probability that a seed of the first run scores higher than one "
+        "of the second [95% interval]"
     )
     known = all(math.isfinite(pair.found.difference[1]) for pair in result.pairs)
     said = None if known else tag("p", "A run has one seed, so there is no interval.", class_="note")

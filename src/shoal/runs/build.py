@@ -322,9 +322,10 @@ def _combined(
     if opponent_options.opponents is None:
         return _normalised(name, spec, config, settings, one)
     if opponent_options.opponents == PAST:
-        if getattr(config, "dead_value", "team") != "team":
+        dead = [value for flag, value in flags_of(config).items() if flag.endswith("dead_value") and value != "team"]
+        if dead:
             raise InputError(
-                f"dead_value {config.dead_value!r} trains values at dead agents, and past selves' agents are shown as "
+                f"dead_value {dead[0]!r} trains values at dead agents, and past selves' agents are shown as "
                 "dead ones: with opponents 'past' leave it at 'team'."
             )
         side, window = past_sides(spec, opponent_options.side, config)[0], opponent_options.past_window
@@ -444,11 +445,12 @@ def _acting_by(settings: Settings) -> MakeOne:
 
 
 def _whole_by(settings: Settings) -> MakeOne:
-    """``make`` of an algorithm's module; one minibatch, so that no batch size needs to divide."""
+    """``make`` of an algorithm's module; one minibatch, so that no batch size needs to divide, and no early stop, which
+    is refused for a single gradient step."""
     scale = Scale(1, settings.rollout_length, 1)
 
     def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
-        return module.make(spec, override(config, {"minibatches": 1}), scale)
+        return module.make(spec, override(config, {"minibatches": 1, "kl_stop": None}), scale)
 
     return one
 

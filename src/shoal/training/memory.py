@@ -85,7 +85,8 @@ def check_run(
 
 
 def check_episode_memory(spec: EnvSpec, seeds: int, episodes: int, length: int, name: str) -> None:
-    """Check that episodes played in parallel fit in memory.
+    """Check that episodes played in parallel fit in memory: of each step its rewards, metrics and end, and of each
+    environment a timestep. XLA drops the observations of the steps, which no result depends on.
 
     Args:
         spec: the environment's.
@@ -98,7 +99,8 @@ def check_episode_memory(spec: EnvSpec, seeds: int, episodes: int, length: int, 
         InputError: they exceed the free memory.
     """
     what = f"{bounds_text(seeds * episodes)} episodes of up to {bounds_text(length)} steps"
-    _refuse(what, seeds * episodes * length * timestep_bytes(spec), free(jax.local_devices()[0]), name)
+    each = length * (4 * (spec.num_agents + len(spec.metrics)) + 1) + timestep_bytes(spec)
+    _refuse(what, seeds * episodes * each, free(jax.local_devices()[0]), name)
 
 
 def _refuse(what: str, needed: int, there: int | None, lower: str) -> None:

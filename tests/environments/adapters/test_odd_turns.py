@@ -12,7 +12,7 @@ from shoal.environments import registry  # noqa: E402
 from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
 
 
-def started(name, **options):
+def started(name, /, **options):
     env = registry.make(name, **options)
     assert isinstance(env, HostEnvironment)
     game, timestep, own = env.make(), blank(env.spec), own_actions(env.spec)
@@ -253,6 +253,51 @@ def test_a_player_that_joins_later_is_there_from_then_on():
         assert timestep.alive.all() and timestep.obs[:, 0].tolist() == [move + 1] * 3
         assert timestep.legal.sum() == 4
     assert timestep.last and timestep.discount.all()
+
+
+class Returns(Joins):
+    """All earn 1 with each move; ``p_2`` leaves before the second and is back before the third."""
+
+    def reset(self, seed=None, options=None):
+        Rounds.reset(self, seed)
+
+    def step(self, action):
+        self.time += 1
+        if self.time == 2:
+            self.agents.remove("p_2")
+            for values in (self._cumulative_rewards, self.terminations, self.truncations, self.infos):
+                values.pop("p_2")
+        if self.time == 3:
+            self.agents.append("p_2")
+            self._cumulative_rewards["p_2"], self.infos["p_2"] = 0.0, {}
+            self.terminations["p_2"] = self.truncations["p_2"] = False
+        self._cumulative_rewards[self.agent_selection] = 0.0
+        self.rewards = dict.fromkeys(self.agents, 1.0)
+        self.agent_selection = self.agents[(self.agents.index(self.agent_selection) + 1) % len(self.agents)]
+        self._accumulate_rewards()
+
+
+def test_a_player_that_comes_back_earns_from_then_on():
+    timestep, step, _ = started(Returns)
+    earned = []
+    for _ in range(4):
+        step([0, 0, 0])
+        earned.append(timestep.reward.tolist())
+    assert earned == [[1, 1, 1], [1, 1, 0], [1, 1, 1], [1, 1, 1]]
+
+
+class Named(Rounds):
+    """Its options have the names of parameters of the functions that make it."""
+
+    def __init__(self, name, task):
+        super().__init__(ends=len(name + task))
+
+
+def test_options_may_be_called_name_and_task():
+    timestep, step, _ = started(Named, name="ab", task="c")
+    for _ in range(3):
+        step([0, 0, 0])
+    assert timestep.last
 
 
 class Boxes(Rounds):

@@ -10,6 +10,7 @@ import pytest
 from shoal.environments.skirmish.battle import State
 from shoal.environments.skirmish.maps import MAPS, Group, Map, mirrored_axes, starts
 from shoal.environments.skirmish.tasks import make
+from shoal.environments.spec_rules import check_spec
 from shoal.errors import InputError
 from shoal.types import Step
 from support.selection import quick
@@ -92,6 +93,7 @@ def test_steps_of_unequal_armies_are_those_of_the_oracle() -> None:
     """Rows are padded to the wider army's; a side earns its own reward less the other's."""
     rules = Rules(army("5 marine"), army("6 marine"), "band", 70, both=True, mirrored="x")
     env = make("5m_vs_6m", both=True, reward="difference")
+    check_spec(env.spec)
     assert env.spec.agents == tuple(f"ally_{i}" for i in range(5)) + tuple(f"enemy_{i}" for i in range(6))
     assert env.spec.action_dims == (12,) * 5 + (11,) * 6 and env.spec.metrics[:2] == ("won", "lost")
     widths, steps = env.spec.obs_dims, 60

@@ -14,9 +14,10 @@ from PIL import Image
 import shoal as library
 from shoal import statistics
 from shoal.storage import manifest
-from shoal.studies import record
+from shoal.studies import archive, record
 from shoal.studies.compare import sources
 from support.run_folders import refused, run
+from support.small_studies import GRID, cells_of, records_of, write_study_file
 
 
 @pytest.fixture
@@ -44,6 +45,9 @@ def test_numbers_are_those_of_the_statistics_package(two: tuple[Path, Path], tmp
     assert pair.found.difference == pytest.approx(expected.difference)
     assert pair.found.improvement == pytest.approx(expected.improvement)
     assert found.curves is not None and not found.curves.same_steps and len(found.curves.places) == 50
+    assert found.curves.places[[0, -1]].tolist() == [50.0, 100.0]  # of 192 and 100 steps
+    share = found.curves.places / 100
+    np.testing.assert_allclose(found.curves.band("mappo", "mean").point, (0.5 * share + (5 / 3 * share + 1) / 5) / 2)
     # Lines from step 48 of 192, and from 50 of 100, to the score: their mean heights are 5/8 and 3/4 of it.
     area = {"toys:busy": np.array([3, 4, 5, 6, 7]) * 0.0625, "matrix/climbing": (np.array([1, 2, 2]) * 0.75 + 1) / 5}
     assert found.methods["mappo"].area == pytest.approx(statistics.estimate(area, "mean"))
@@ -94,6 +98,31 @@ def test_other_settings_are_another_method(
         return
     found = library.compare(runs)
     assert list(found.methods) == names and len(found.pairs) == 1
+
+
+def test_long_values_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    folder = "/home/somebody/projects/teams/runs/mappo-mpe-simple_spread"
+    runs = [
+        run(tmp_path / f"r{i}", [1.0, 2.0 + i], init_from=f"{folder}-{i}", seed=5 * i, steps=(48, 96)) for i in range(2)
+    ]
+    names = [f"mappo, init_from /home/some…{f'{folder}-{i}'[-39:]}" for i in range(2)]
+    assert list(library.compare(runs).methods) == names
+    middle = [f"/home/somebody/projects{i}/teams/of/agents/runs/mappo-mpe-simple_spread" for i in range(2)]
+    runs = [run(tmp_path / f"s{i}", [1.0, 2.0], init_from=middle[i], seed=5 * i) for i in range(2)]
+    assert list(library.compare(runs).methods) == ["s0", "s1"], "they differ in the part that is left out"
+
+
+def test_two_archives_of_one_study_are_compared(tmp_path: Path) -> None:
+    text = GRID.replace('"matrix/climbing", "matrix/two_step"', '"matrix/climbing"')
+    paths = []
+    for name in ("old", "new"):
+        cells, folder = cells_of(write_study_file(tmp_path / name, text)), tmp_path / name / "records"
+        for cell, one in zip(cells, records_of(cells).values(), strict=True):
+            record.write_record(folder / f"{cell.name}.json", one)
+        archive.gather(folder)
+        paths.append(folder / archive.ARCHIVE_FILE)
+    found = library.compare(paths)
+    assert len(found.methods) == 8 and all(any(f"({path})" in name for path in paths) for name in found.methods)
 
 
 def test_methods_can_be_named(two: tuple[Path, Path], tmp_path: Path) -> None:

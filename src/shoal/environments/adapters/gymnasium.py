@@ -98,7 +98,9 @@ def tracked(env: Any) -> Any:
 # The adapter.
 
 
-def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] = (), **options: Any) -> HostEnvironment:
+def make(
+    task: str, /, *, time_limit: int | None = None, metrics: tuple[str, ...] = (), **options: Any
+) -> HostEnvironment:
     """An environment of Gymnasium's registry, as a team of one agent.
 
     Discrete, MultiDiscrete and MultiBinary actions become one index, observations of any space one vector, as

@@ -247,7 +247,7 @@ ALIASES = {"smax": "HeuristicEnemySMAX", "humanoid_9x8": "humanoid_9|8"}
 """Alternative names of environments: the usual SMAX, and one without a shell's special character."""
 
 
-def make(task: str, *, shaping: float = 0.0, **options: Any) -> Environment:
+def make(task: str, /, *, shaping: float = 0.0, **options: Any) -> Environment:
     """An environment of JaxMARL: ``jaxmarl/ENV`` or ``jaxmarl/ENV/MAP``, with JaxMARL's names.
 
     For example ``jaxmarl/smax/2s3z`` (``HeuristicEnemySMAX``), ``jaxmarl/hanabi``,

@@ -66,6 +66,8 @@ class TurnGame:
             i, total = self._places[agent], checked_number(reward, "the reward of", agent)
             out.reward[i] = total - self._earned[i]
             self._earned[i] = total
+        for agent in self._places.keys() - env._cumulative_rewards.keys():  # one that is listed again starts from 0
+            self._earned[self._places[agent]] = 0.0
         here = self._listed()
         if unpaid := [agent for agent in here if agent not in env._cumulative_rewards]:
             raise ValueError(f"the cumulative rewards lack {unpaid[0]!r}, which agents lists.")
@@ -132,7 +134,9 @@ _EXTRAS = ("atari", "butterfly", "classic", "sisl")
 _CONCATENATED = frozenset({"mpe2._mpe_utils.simple_env", _MULTIWALKER})
 
 
-def make(task: str, *, time_limit: int | None = None, metrics: tuple[str, ...] = (), **options: Any) -> HostEnvironment:
+def make(
+    task: str, /, *, time_limit: int | None = None, metrics: tuple[str, ...] = (), **options: Any
+) -> HostEnvironment:
     """A PettingZoo environment. All agents act at once; in turn-based games, agents not on turn have the single legal
     action 0.
 

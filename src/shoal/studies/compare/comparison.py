@@ -62,7 +62,7 @@ class Curves(NamedTuple):
     kind: str
     """Of evaluations during training, or of the episodes of training."""
     steps: dict[str, Float[np.ndarray, " _"]]
-    """The common steps [X] by environment, up to the end of the shortest run; X is the same for all environments."""
+    """The common steps [X] by environment, up to the end of the shortest run."""
     values: dict[str, dict[str, Float[np.ndarray, "_ _"]]]
     """[X, seeds] by method and environment; linearly interpolated where a run has no score at a common step."""
 
@@ -74,13 +74,20 @@ class Curves(NamedTuple):
 
     @property
     def places(self) -> Float[np.ndarray, " _"]:
-        """The horizontal axis: steps, or per cent of each environment's last one if they differ."""
-        first = next(iter(self.steps.values()))
-        return first if self.same_steps else np.linspace(0.0, 100.0, len(first))
+        """The horizontal axis: steps, or per cent of each environment's last one if they differ, from where all have a
+        score on."""
+        if self.same_steps:
+            return next(iter(self.steps.values()))
+        start = max(steps[0] / steps[-1] for steps in self.steps.values())
+        return np.linspace(100.0 * start, 100.0, POINTS) if start < 1 else np.array([100.0])
 
     def band(self, method: str, statistic: str) -> Band:
-        """The aggregate over runs and environments at each step; see :func:`shoal.statistics.efficiency`."""
-        return efficiency(self.values[method], statistic)
+        """The aggregate over runs and environments at each place; see :func:`shoal.statistics.efficiency`."""
+        values = self.values[method]
+        if not self.same_steps:
+            share = self.places / 100.0
+            values = {task: _at(share * self.steps[task][-1], (self.steps[task], x)) for task, x in values.items()}
+        return efficiency(values, statistic)
 
     def areas(self, method: str) -> Scores:
         """The area under each run's curve by environment; see :func:`shoal.statistics.area`."""

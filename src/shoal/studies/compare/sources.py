@@ -274,18 +274,31 @@ def methods_of(sources: Sequence[Source]) -> Methods:
         )
         told = all(bool(_different(a, b)) == (a.axes != b.axes) for a, b in _pairs(group))
         again = any(not _different(*pair) and set(pair[0].seeds) & set(pair[1].seeds) for pair in _pairs(group))
-        for one in group:
-            if not again and len(flags) <= MAX_NAMED:
-                differ = [f"{flag} {label(one.flags.get(flag, '–'))[:40]}" for flag in flags]
-            elif not again and told:
-                differ = [label(one.axes.get(axis, "–"))[:40] for axis in axes]
-            else:
-                differ = []
-            alone = one.name if sum(one.name == other.name for other in sources) == 1 else str(one.path)
-            name = printable(", ".join([algorithm, *differ]) if differ or not (flags or again) else alone)
-            found.setdefault(name, {}).setdefault(one.environment, []).append(one)
+        texts = [[""]] * len(group)
+        if not again and len(flags) <= MAX_NAMED:
+            texts = [[f"{flag} {label(one.flags.get(flag, '–'))}" for flag in flags] for one in group]
+        elif not again and told:
+            texts = [[label(one.axes.get(axis, "–")) for axis in axes] for one in group]
+        names = [printable(", ".join([algorithm, *(_end(text, 60) for text in each if text)])) for each in texts]
+        clear = len(set(names)) == len(set(map(tuple, texts))) and (texts[0] != [""] or not (flags or again))
+        for one, name in zip(group, names, strict=True):
+            method = name if clear else _alone(one, sources)
+            found.setdefault(method, {}).setdefault(one.environment, []).append(one)
     check_methods(found)
     return found
+
+
+def _alone(one: Source, sources: Sequence[Source]) -> str:
+    """The name of a run that no flags tell from others: its folder's or record's, with the path if others share it."""
+    if sum(one.name == other.name for other in sources) == 1:
+        return printable(one.name)
+    several = sum(one.path == other.path for other in sources) > 1  # records in one archive
+    return "".join(x for x in (f"{one.name} ({one.path})" if several else str(one.path)) if x.isprintable())
+
+
+def _end(text: str, most: int) -> str:
+    """At most ``most`` characters, without some in the middle: paths and variants that begin alike end differently."""
+    return text if len(text) <= most else f"{text[: most // 3]}…{text[1 + most // 3 - most :]}"
 
 
 def methods_by_name(groups: Mapping[str, Iterable[Source]]) -> Methods:

@@ -28,7 +28,7 @@ from shoal.studies.keys import key, label
 from shoal.studies.plan import Cell
 from shoal.studies.record import rounded_numbers
 from shoal.studies.tuning.file import Rung
-from shoal.studies.tuning.methods import Method
+from shoal.studies.tuning.methods import SETTINGS, Method
 from shoal.system.files import make_folder
 from shoal.training import checks, feed, memory, pretraining, sharding
 from shoal.training.evaluation import first_episodes, sampled_is_better
@@ -125,7 +125,8 @@ class Setting:
         numbers = {
             flag: float(found[0])
             for flag, span in self.method.ranges.items()
-            if (found := [x for x in span.values or (span.low,) if isinstance(x, float)])
+            if flag not in SETTINGS  # which have their effect where the algorithm is built, not in it
+            and (found := [x for x in span.values or (span.low,) if isinstance(x, float)])
         }
         plain = Instance(self, {})
         plain.make({})
