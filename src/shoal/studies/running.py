@@ -260,7 +260,8 @@ def _separated(report: StudyReport, missing: list[Cell], records: Path, seeds: t
     check_separable(report.study, missing)
     parts = {cell.name: seed_cells(cell) for cell in missing}
     report.wholes = {one.name: cell for cell in missing for one in parts[cell.name] if one is not cell}
-    report.seeds = records_of_seeds(records, [one for each in parts.values() for one in each])
+    single = [one for each in parts.values() for one in each if one.name in report.wholes]
+    report.seeds = records_of_seeds(records, single)
     report.changes = tuple(
         f"{state.cell.title} is {state.trained:.0%} trained with all its seeds; without --separate-seeds it continues."
         for state in map(state_of, missing, repeat(None))
