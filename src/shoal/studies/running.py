@@ -34,6 +34,7 @@ from shoal.studies.record import Record, write_record
 from shoal.studies.separate import (
     check_separable,
     chosen_seeds,
+    join_all,
     join_seeds,
     partly_recorded,
     records_of_seeds,
@@ -205,8 +206,7 @@ def study(
         where = records_folder(others, records_root(first, records))
         roots.append(where.parent)
     if not dry_run:
-        for cell in cells:
-            join_seeds(where, cell)  # seeds that were copied here, or whose process ended before it joined them
+        join_all(where, cells)
     held = records_of_cells(where, cells)
     missing = [cell for cell in cells if cell.name not in held]
     report = StudyReport(described, [], [], held, cells, again=measured_again)

@@ -184,6 +184,22 @@ def join_seeds(folder: Path, cell: Cell) -> Record | None:
     return whole
 
 
+def join_all(folder: Path, cells: Sequence[Cell]) -> None:
+    """Join the seeds of all runs whose seeds are recorded: they were copied here, or their process ended before it did.
+
+    Args:
+        folder: that of the study's records.
+        cells: the runs.
+
+    Raises:
+        InputError: a record is damaged.
+        WriteError: a record cannot be written.
+    """
+    if (folder / SEEDS_FOLDER).is_dir():  # seldom; otherwise nothing is read
+        for cell in cells:
+            join_seeds(folder, cell)
+
+
 def joined(cell: Cell, parts: Sequence[Record]) -> Record:
     """The record of a run from those of its seeds, in their order.
 
