@@ -161,7 +161,7 @@ def _check_targets(spec: EnvSpec) -> None:
         type(target) is tuple and [type(x) for x in target] == [str, int] for target in given
     ):
         raise InputError(f"{spec.name}: spec.targets must be {form}, not {shortened(given)}.")
-    for own in dict.fromkeys(spec.parts or ()):  # armies of unequal sizes see as many enemies
+    for own in dict.fromkeys(spec.parts or ()):  # armies of unequal sizes see different numbers of enemies
         sizes = [(part.name, part.shape[0]) for part in own if len(part.shape) == 2]
         taken = [range(first, first + count) for name, first in given for other, count in sizes if other == name]
         numbered = sorted(action for actions in taken for action in actions)
