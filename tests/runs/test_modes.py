@@ -20,10 +20,13 @@ import toys
 from shoal import algorithms
 from shoal.cli import train as cli
 from shoal.errors import InputError
+from shoal.options.flags import override
+from shoal.runs import build
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.folders import acts_greedily
 from shoal.storage.log import read_log
 from shoal.training.evaluation import Evaluation, Evaluator, preferred, selection_of
+from shoal.training.settings import Settings
 from shoal.types import Scale
 from support import trained
 
@@ -184,6 +187,14 @@ def test_one_episode_decides_nothing() -> None:
 
 
 DETERMINISTIC = {"ipqn", "iql", "pqn_vdn", "qmix", "qplex", "qtran", "shaq", "vdn"}
+
+
+def test_a_run_that_stops_updates_early_acts_without_that() -> None:
+    """It is made with one minibatch for acting, where an early stop would be refused."""
+    config = override(
+        algorithms.get("mappo").Config(), {"epochs": 1, "minibatches": 4, "kl_stop": 0.01, "hidden": (4,)}
+    )
+    assert build._whole_by(Settings())(algorithms.get("mappo"), toys.busy().spec, config).stochastic
 
 
 @pytest.mark.parametrize("name", sorted(algorithms.NAMES))

@@ -226,6 +226,14 @@ def test_a_trial_that_diverges_leaves_and_stops_no_other(tmp_path: Path) -> None
     assert "diverged" in shoal.results(tmp_path / "demo.toml").with_name("demo-tuning.md").read_text()
 
 
+def test_a_flag_of_the_run_is_not_traced(tmp_path: Path) -> None:
+    """It has its effect where the algorithm is built: as an array in the algorithm's options it had none."""
+    text = TUNING.replace("gamma =", "reward_clip = { low = 1.0, high = 20.0 }\ngamma =")
+    path = write_tuning_file(tmp_path, text.replace("[[variants]]", "normalise_rewards = true\n\n[[variants]]", 1))
+    (state,) = shoal.tune(path, out=tmp_path / "out", dry_run=True).searches.values()
+    assert state.traced == ["learning_rate", "gamma"]
+
+
 def test_values_that_cannot_be_traced_have_a_program_each(tmp_path: Path) -> None:
     text = TUNING.replace(
         "gamma =", "hidden = { values = [[4], [6]] }\ntarget_entropy = { values = ['None', 0.3] }\ngamma ="
