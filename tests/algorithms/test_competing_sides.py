@@ -202,6 +202,14 @@ def test_competing_sides_are_recognised() -> None:
         registry.check_spec(replace(SPEC, rivals=(0, 1)))
 
 
+def test_a_learning_side_keeps_the_environments_sides() -> None:
+    """Within them rewards are equal, so the value of a dead agent is that of its living partners."""
+    both = narrowed(SPEC, (1, 2, 3))
+    assert both.sides == (0, 1, 1) == both.reward_groups and both.competing == ((0,), (1, 2))
+    assert narrowed(SPEC, (2, 3)).sides is None and narrowed(SPEC, (2, 3)).shared_reward
+    assert narrowed(replace(SPEC, sides=None), (1, 2)).reward_groups == (0, 1)
+
+
 def test_past_selves_play_whole_sides() -> None:
     config = override(algorithms.get("vdn+vdn").Config(), {"sides": (1, 2, 1, 2)})
     assert past_sides(SPEC, (), config) == ((0, 2), (1, 3))

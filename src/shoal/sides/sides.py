@@ -106,15 +106,14 @@ def narrowed(spec: EnvSpec, who: tuple[int, ...]) -> EnvSpec:
         roles=tuple(roles.index(spec.roles[i]) for i in who),
         shared_reward=spec.shared_reward or len({(spec.sides or spec.agents)[i] for i in who}) == 1,
         novel=spec.novel and tuple(i for i in spec.novel if i < max(obs_dims)),
-        sides=None,
-        rivals=_rivals(spec, who),
+        sides=spec.sides and _several([spec.sides[i] for i in who]),
+        rivals=_several([next(t for t, team in enumerate(spec.competing) if i in team) for i in who]),
         scored=None,
     )
 
 
-def _rivals(spec: EnvSpec, who: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The teams of agents ``who`` where several of them compete."""
-    teams = [next(t for t, team in enumerate(spec.competing) if i in team) for i in who]
+def _several(teams: Sequence[int]) -> tuple[int, ...] | None:
+    """The team of each agent, numbered from 0 without gaps; None where all are of one."""
     kinds = sorted(set(teams))
     return tuple(kinds.index(team) for team in teams) if len(kinds) > 1 else None
 
