@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shoal import algorithms
-from shoal.algorithms import happo, hatrpo
+from shoal.algorithms import happo, hatrpo, mat
 from shoal.equations.schedules import RANGE, towards_entropy, towards_kl
 from shoal.types import Learner, Scale, Trajectory
 from support.algorithm_cases import BASE
@@ -82,6 +82,18 @@ def test_an_update_stops_at_the_kl_of_a_decision() -> None:
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), one.policy.actor, same.policy.actor
         )
         assert with_turns["epochs_done"] == without["epochs_done"] < later["epochs_done"]
+
+
+def test_the_kl_of_a_joint_ratio_is_that_of_the_teams_decision() -> None:
+    """Every agent has the whole team's ratio, and at every timestep one of them has a choice."""
+    config = mat.Config(network=replace(BASE.network, hidden=(8,)), ratio="joint", value_norm="none", epochs=2)
+    config = replace(config, learning_rate=0.01, kl_coef=0.3, kl_target=1e-6)
+    found = [updated(turns, config, kl_stop=1e3)[1] for turns in (True, False)]
+    for name, share in (("kl", 1), ("kl_update", 1), ("entropy", N)):
+        assert found[0][name] == pytest.approx(share * found[1][name], rel=1e-4) != 0
+    limit = 0.8 * found[0]["kl"]
+    done = [updated(turns, config, kl_stop=limit)[1]["epochs_done"] for turns in (True, False)]
+    assert done[0] == done[1]
 
 
 def test_a_trust_region_is_that_of_a_decision() -> None:

@@ -11,6 +11,7 @@ import pytest
 import toys
 from shoal.equations.normalise import Running
 from shoal.errors import InputError
+from shoal.models.sequence import team_input
 from shoal.networks.inputs import (
     actor_input,
     critic_input,
@@ -82,6 +83,14 @@ def test_inputs_with_a_leading_axis_of_time_are_the_same():
     for kind in ("local", "concat", "state", "agent", "pruned"):
         source = critic_input(SPEC, kind, True)
         np.testing.assert_array_equal(source.features(twice)[1], source.features(STEP))
+
+
+@pytest.mark.parametrize("kind", ["agent", "pruned"])
+def test_a_team_without_ids_reads_no_ids_beside_the_state_either(kind):
+    """Otherwise policies for any number of agents could not read the state."""
+    with_ids, without = (team_input(SPEC, kind, agent_id) for agent_id in (True, False))
+    assert with_ids.width == without.width + 3 and "id" not in {part.kind for part in without.layout.parts}
+    np.testing.assert_array_equal(without.features(STEP), with_ids.features(STEP)[..., :-3])
 
 
 def test_pruned_without_novel_features_is_state_and_id():

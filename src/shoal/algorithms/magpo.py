@@ -12,7 +12,7 @@ agents. Evaluation, greedy acting and deployment are π's.
 
 Deviations from the authors' code: a time limit bootstraps; advantages are standardised over the batch, not each
 minibatch; guider and learners may have step sizes of their own; the learners are feed-forward unless ``recurrent`` is
-set; values, dead agents and orders are those of the guider's own algorithm. Equations, options and results:
+set; dead agents and orders are those of the guider's own algorithm. Equations, options and results:
 docs/algorithms/magpo.md.
 """
 

@@ -195,7 +195,8 @@ def make(
             return loss_pi + c.value_coef * loss_v, metrics | {"value_loss": loss_v}
 
         # EPOCHS × MINIBATCHES
-        kl_stop = on_policy.kl_limit(spec, c.kl_stop, traj.step.legal, traj.step.alive)
+        joint = c.ratio == "joint"
+        kl_stop = on_policy.kl_limit(spec, c.kl_stop, traj.step.legal, traj.step.alive, joint)
         theta, state, metrics = sgd.sgd(
             loss, step_of_one(adam, "actor_grad_norm"), learner.policy.actor, learner.optimiser.actor, batch, key,
             epochs=c.epochs, minibatches=c.minibatches, block=c.block, kl_stop=kl_stop,
@@ -211,7 +212,7 @@ def make(
 
         metrics |= on_policy.kl_of_update(c, ratio, batch)
         metrics["explained_variance"] = explained_variance(advantage, target, alive)
-        return on_policy.end_update(spec, c, scale, learner, traj, metrics)
+        return on_policy.end_update(spec, c, scale, learner, traj, metrics, joint)
 
     inspect = team.make_inspect(values)
     return Algorithm(init, team.initial_carry, team.act, update, inspect=inspect, **facts(spec, c))

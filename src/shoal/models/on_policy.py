@@ -245,7 +245,7 @@ def make_batch(
     return Batch(*sgd.items(rows, chunk), carry)  # pyright: ignore[reportCallIssue]
 
 
-def share_of_decisions(spec: EnvSpec, legal: Array, alive: Array) -> float | Float[Array, ""]:
+def share_of_decisions(spec: EnvSpec, legal: Array, alive: Array, joint: bool = False) -> float | Float[Array, ""]:
     """The share of living agents' timesteps that are decisions: all, but where agents take turns those with a choice.
 
     An agent that waits has one legal action, so that its entropy and KL are 0. A mean over living agents, divided by
@@ -255,16 +255,24 @@ def share_of_decisions(spec: EnvSpec, legal: Array, alive: Array) -> float | Flo
         spec: the environment's description.
         legal: legal actions [*b, A].
         alive: which agents are alive, or their weights [*b].
+        joint: the mean is of one quantity of the whole team, which each of its agents has; it is a decision where one
+            of them has a choice. The agents are the last axis of ``alive``.
     """
     if not spec.turns:
         return 1.0
-    share = mean(legal.sum(-1) > 1, alive > 0)
+    living = alive > 0
+    chooses = living & (legal.sum(-1) > 1)
+    if joint:
+        chooses = jnp.broadcast_to(chooses.any(-1, keepdims=True), chooses.shape)
+    share = mean(chooses, living)
     return jnp.maximum(share, jnp.finfo(share.dtype).tiny)
 
 
-def kl_limit(spec: EnvSpec, kl_stop: float | None, legal: Array, alive: Array) -> float | Array | None:
+def kl_limit(
+    spec: EnvSpec, kl_stop: float | None, legal: Array, alive: Array, joint: bool = False
+) -> float | Array | None:
     """A limit of the KL of a decision as one of the mean KL over living agents; see :func:`share_of_decisions`."""
-    return None if kl_stop is None else kl_stop * share_of_decisions(spec, legal, alive)
+    return None if kl_stop is None else kl_stop * share_of_decisions(spec, legal, alive, joint)
 
 
 def kl_of_update(c: PpoConfig, log_ratio: Callable[[Batch], Array], batch: Batch) -> Metrics:
@@ -284,17 +292,25 @@ def kl_of_update(c: PpoConfig, log_ratio: Callable[[Batch], Array], batch: Batch
 
 
 def end_update(
-    spec: EnvSpec, c: PolicyConfig, scale: Scale, learner: Learner, traj: Trajectory, metrics: Metrics
+    spec: EnvSpec,
+    c: PolicyConfig,
+    scale: Scale,
+    learner: Learner,
+    traj: Trajectory,
+    metrics: Metrics,
+    joint_kl: bool = False,
 ) -> tuple[Learner, Metrics]:
     """Adapt σ and κ to their targets, add the inputs to their statistics, and count the update.
 
     Entropy and KL in ``metrics`` are means over living agents; in the result they are means over decisions
-    (:func:`share_of_decisions`).
+    (:func:`share_of_decisions`, with ``joint_kl`` of the joint policy for the KL).
     """
     coefficients = learner.statistics.coefficients
     metrics = metrics | {"entropy_coef": entropy_coef(c, learner, scale)}
     share = share_of_decisions(spec, traj.step.legal, traj.step.alive)
-    metrics |= {name: metrics[name] / share for name in ("entropy", "kl", "kl_update") if name in metrics}
+    of_kl = share_of_decisions(spec, traj.step.legal, traj.step.alive, joint_kl)
+    shares = {"entropy": share, "kl": of_kl, "kl_update": of_kl}
+    metrics |= {name: metrics[name] / shares[name] for name in shares if name in metrics}
     if c.target_entropy is not None:
         log_entropy = schedules.towards_entropy(
             coefficients.log_entropy, metrics["entropy"], c.target_entropy, c.target_entropy_rate, c.entropy_coef

@@ -52,12 +52,12 @@ def decoding_rank(
 
 
 def team_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
-    """The encoder's input, a row per agent.
+    """The encoder's input, a row per agent, with a one-hot id where ``agent_id``.
 
     Raises:
         InputError: the input is the same for all agents, or the environment lacks it.
     """
-    source = critic_input(spec, kind, agent_id and spec.num_agents > 1)
+    source = critic_input(spec, kind, agent_id and spec.num_agents > 1, agent_id)
     if not source.per_agent:
         raise InputError(
             f"Attention among agents needs a row of each: critic_input must be local, agent or pruned, not {kind!r}."

@@ -163,10 +163,11 @@ def _with_id(x: Array) -> Array:
     return jnp.concatenate([x, jnp.broadcast_to(jnp.eye(n, dtype=x.dtype), (*x.shape[:-1], n))], axis=-1)
 
 
-def _with_state(step: Step, x: Array | None) -> Array:
+def _with_state(step: Step, x: Array | None, ids: bool) -> Array:
     n = step.obs.shape[-2]
     state = jnp.broadcast_to(step.state[..., None, :], (*step.state.shape[:-1], n, step.state.shape[-1]))
-    return _with_id(_alive(step, state if x is None else jnp.concatenate([state, x], axis=-1)))
+    found = _alive(step, state if x is None else jnp.concatenate([state, x], axis=-1))
+    return _with_id(found) if ids else found
 
 
 def actor_input(spec: EnvSpec, agent_id: bool) -> Input:
@@ -178,12 +179,18 @@ def actor_input(spec: EnvSpec, agent_id: bool) -> Input:
     return Input(own, lambda step: _alive(step, _seen(spec, step)), True)
 
 
-def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
+def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool, state_ids: bool = True) -> Input:
     """The five critic inputs (Yu et al. 2022, §5.2).
 
     ``local``: own observation (IPPO). ``concat`` (CL): all observations. ``state`` (EP): the environment's state.
     ``agent`` (AS): state, own observation and id. ``pruned`` (FP): AS without observation features that the state
     contains (``spec.novel`` lists the others; where there are none, it is state and id).
+
+    Args:
+        spec: the environment's description.
+        kind: one of the five.
+        agent_id: whether ``local`` has the id.
+        state_ids: whether ``agent`` and ``pruned`` have the id, which is a part of the paper's AS and FP.
 
     Raises:
         InputError: ``kind`` reads a state that the environment does not have, it is ``pruned`` and ``spec.novel`` is
@@ -192,7 +199,7 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     if kind not in get_args(CriticInput):
         raise unknown("critic input", kind, get_args(CriticInput))
     n, own = spec.num_agents, observation_layout(spec)
-    state, number = vector_layout(spec.state_dim, "state"), vector_layout(n, "id")
+    state = vector_layout(spec.state_dim, "state")
     if kind in ("state", "agent", "pruned") and spec.state_dim == 0:
         raise InputError(f"{spec.name} has no global state: critic_input {kind!r} needs one; use one of observations.")
     if kind == "local":
@@ -210,17 +217,23 @@ def critic_input(spec: EnvSpec, kind: CriticInput, agent_id: bool) -> Input:
     if kind == "state":
         return Input(state, lambda step: step.state, False)
     if kind == "agent":
-        return Input(state + own + number, lambda step: _with_state(step, _seen(spec, step)), True)
+        return _state_input(n, state + own, lambda step: _seen(spec, step), state_ids)
     if spec.novel is None:
         raise InputError(
             f"{spec.name} does not declare which observation features its state lacks (EnvSpec.novel), so critic_input "
             f"'pruned' cannot leave out the others: use 'agent', which reads the state and the whole observation."
         )
     if not spec.novel:
-        return Input(state + number, lambda step: _with_state(step, None), True)
+        return _state_input(n, state, lambda step: None, state_ids)
     novel = np.array(spec.novel)
-    layout = state + vector_layout(len(novel)) + number
-    return Input(layout, lambda step: _with_state(step, _seen(spec, step)[..., novel]), True)
+    layout = state + vector_layout(len(novel))
+    return _state_input(n, layout, lambda step: _seen(spec, step)[..., novel], state_ids)
+
+
+def _state_input(num_agents: int, layout: Layout, own: Callable[[Step], Array | None], ids: bool) -> Input:
+    """The state and what is each agent's own, and with ``ids`` a one-hot id."""
+    layout = layout + vector_layout(num_agents, "id") if ids else layout
+    return Input(layout, lambda step: _with_state(step, own(step), ids), True)
 
 
 def _mark_of_living(own: Layout) -> Float[np.ndarray, " F"] | None:
