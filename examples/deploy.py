@@ -16,7 +16,7 @@ def main(folder: str, episodes: int = 3) -> None:
     team = shoal.load(folder)
     agents = [team.agent(name, sample_seed=i) for i, name in enumerate(team.agents)]
 
-    env = shoal.open_run(folder).env
+    env = shoal.open_run(folder).unwrapped_env  # agents stack frames, append last actions and so on themselves
     assert isinstance(env, shoal.Environment), "this example steps environments on the device only"
     reset, step = jax.jit(env.reset), jax.jit(env.step)
     for key in jax.random.split(jax.random.key(0), episodes):
@@ -25,11 +25,13 @@ def main(folder: str, episodes: int = 3) -> None:
         key_reset, key = jax.random.split(key)
         state, now = reset(key_reset)
         returns = jnp.zeros(len(agents))
-        while not now.last:
+        for _ in range(team.spec.horizon):  # its time limit, that of training if there was one
             actions = jnp.array([agent.act(now.obs[i], now.legal[i]) for i, agent in enumerate(agents)])
             key_step, key = jax.random.split(key)
             state, now = step(key_step, state, actions)
             returns += now.reward
+            if now.last:
+                break
         print(f"{len(agents)} agents acted separately; the score of their episode is {env.spec.scores(returns):.2f}")
 
 

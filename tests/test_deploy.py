@@ -2,6 +2,7 @@
 
 import importlib
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -10,12 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import shoal
 import toys
 from shoal.algorithms import mappo
 from shoal.deploy import AgentPolicy, Policies
 from shoal.errors import InputError
 from shoal.options.flags import override
+from shoal.runs import open as opening
+from shoal.storage.checkpoint import Checkpoints
 from shoal.types import Algorithm, Box, Environment, Learner, PyTree, Scale, Step
+from support import run_folders
 
 KINDS = {
     "discrete": (toys.busy, {"output_gain": 3.0}),
@@ -244,13 +249,26 @@ def test_the_example_plays_legal_actions_and_begins_episodes_anew(
     case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("shoal.load", lambda _: case.policies())
-    monkeypatch.setattr("shoal.open_run", lambda _: SimpleNamespace(env=case.env))
+    monkeypatch.setattr("shoal.open_run", lambda _: SimpleNamespace(unwrapped_env=case.env))
     begun, reset = [], AgentPolicy.reset
     monkeypatch.setattr(AgentPolicy, "reset", lambda self: (begun.append(self.name), reset(self)))
     importlib.import_module("deploy").main("run", episodes=2)
     scores = [float(line.rpartition(" ")[2]) for line in capsys.readouterr().out.splitlines()]
     assert len(scores) == 2 and min(scores) >= 0, "an illegal action costs 1000"
     assert begun == [*case.env.spec.agents] * 2
+
+
+def test_the_example_plays_a_run_whose_agents_see_their_last_actions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_folders.run(tmp_path / "run", [1.0], last_action=True, time_limit=2, hidden=(4,))
+    run = shoal.open_run(folder, trust=True)
+    opening.remember(run)
+    policy = jax.jit(run._acting().init)(jax.random.key(0)).policy
+    Checkpoints(folder / "policy", run=run._identity()).save(0, jax.tree.map(lambda x: x[None], policy), {})
+    importlib.import_module("deploy").main(str(folder), episodes=1)
+    assert float(capsys.readouterr().out.rpartition(" ")[2]) >= 0, "an illegal action costs 1000"
+    assert run.unwrapped_env.spec.obs_dims == (4, 6, 5) and run.env.spec.obs_dims == (7, 10, 7)
 
 
 @pytest.mark.parametrize("case", ["discrete"], indirect=True)

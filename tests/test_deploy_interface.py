@@ -277,6 +277,57 @@ def test_a_team_takes_turns_as_in_training(recurrent: int | None) -> None:
         team.act(seen)
 
 
+class Rowers:
+    """Two take turns, with two numbers each."""
+
+    metadata = {"is_parallelizable": False}  # noqa: RUF012
+    possible_agents = ("left", "right")
+    agent_iter = None
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0.0, 9.0, (2,))
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Box(-1.0, 1.0, (2,))
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        self.agents, self.time, self.agent_selection = list(self.possible_agents), 0, "left"
+        self.terminations = self.truncations = dict.fromkeys(self.agents, False)
+        self._cumulative_rewards, self.infos = dict.fromkeys(self.agents, 0.0), {agent: {} for agent in self.agents}
+
+    def observe(self, agent: str) -> np.ndarray:
+        return np.array([self.time, agent == "left"], np.float32)
+
+    def step(self, action: np.ndarray) -> None:
+        self.time += 1
+        self.agent_selection = self.possible_agents[self.time % 2]
+
+    def close(self) -> None: ...
+
+
+def test_agents_that_wait_choose_all_numbers_of_a_box_as_in_training() -> None:
+    """Nothing of them is executed, but agents read their last actions."""
+    env, (algorithm, learner), team = policies(Rowers, Wrapping(last_action=True))
+    alone = [team.agent(name) for name in team.agents]
+    game, plain = env.make(), Rowers()
+    out, own, act = HostTimestep._make(blank(env.spec)), own_actions(env.spec), jax.jit(algorithm.act, static_argnums=4)
+    refresh(out, own)
+    game.reset(0, out)
+    out.first[...] = True
+    plain.reset()
+    for _ in range(3):
+        batch = Step._make(np.array(leaf)[None] for leaf in out[: len(Step._fields)])
+        sent = np.clip(act(learner, algorithm.initial_carry(1), batch, jax.random.key(0), True)[1][0], -1.0, 1.0)
+        mover, seen = plain.agent_selection, {name: plain.observe(name) for name in plain.agents}
+        chosen = team.act(seen, turn=mover)
+        np.testing.assert_allclose(chosen[mover], sent[team.agents.index(mover)], rtol=1e-5)
+        each = [one.act(seen[one.name], turn=one.name == mover) for one in alone]
+        np.testing.assert_allclose(each, sent, rtol=1e-5)
+        refresh(out, own)
+        game.step(sent, out)
+        plain.step(chosen[mover])
+
+
 def test_agents_that_are_gone_get_no_action() -> None:
     _, _, team = policies(functools.partial(meeting))
     plain = meeting()
@@ -448,6 +499,10 @@ def test_a_space_without_a_description_leaves_the_interface_empty() -> None:
     keys: Any = {("a", 1): spaces.Discrete(2)}
     acts = spaces.Dict(keys)
     assert interface("one", [spaces.Discrete(2)], actions([acts], "x")[2]) == ""
+    text, either = spaces.Text(5), spaces.OneOf([spaces.Discrete(2), spaces.Box(0.0, 1.0, (2,))])
+    for space in (text, either, spaces.Tuple([spaces.Discrete(2), spaces.Dict({"said": text})])):
+        assert interface("one", [space], [["index", 2, 0]]) == ""
+        assert Observation(space, "x").parts
 
 
 @pytest.mark.parametrize("module", ["mpe2.simple_spread_v3", TICTACTOE])

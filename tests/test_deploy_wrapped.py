@@ -10,12 +10,12 @@ import pytest
 import toys
 from shoal.algorithms import mappo
 from shoal.deploy import Policies
-from shoal.environments.wrappers import Wrapping, wrap
+from shoal.environments.wrappers import Wrapping, change_of, wrap
 from shoal.equations import normalise
 from shoal.errors import InputError
 from shoal.options.flags import override
 from shoal.rollouts import fused
-from shoal.types import Algorithm, Learner, Scale, Step
+from shoal.types import Algorithm, Discrete, Learner, Scale, Step
 
 WRAPPING = Wrapping(time_limit=5, frame_stack=3, last_action=True, agent_ids=True, reward_scale=0.1)
 
@@ -98,6 +98,23 @@ def test_past_frames_actions_ids_and_statistics_matter(trained: tuple[Any, Any, 
         acted._executed = (acted._executed + 1) % raw.action_dims
         differ[2] += (acted.act(rows) != anew.act(rows)).any()
     assert (differ > 1).all()
+
+
+def test_an_agent_that_waits_acts_by_its_mask() -> None:
+    """Alone as in the team: in Hanabi the only legal action is then the last one, which the agent reads afterwards."""
+    wrapping = Wrapping(last_action=True)
+    spec = change_of(toys.spec_of("x", (2, 2), Discrete(3), 9, state_dim=1, turns=True), wrapping).spec
+    config = override(mappo.Config(), {"hidden": (8,), "output_gain": 5.0, "chunk_length": 1})
+    algorithm = mappo.make(spec, config, Scale(1, 1, 1))
+    learner = jax.jit(algorithm.init)(jax.random.key(7))
+    team = Policies(spec, algorithm, learner.policy, wrapping=wrapping)
+    alone, rng = [team.agent(i) for i in range(2)], np.random.default_rng(1)
+    for t in range(6):
+        rows, mover = rng.normal(size=(2, 2)), t % 2
+        masks = np.array([[1, 1, 0] if i == mover else [0, 0, 1] for i in range(2)], bool)
+        acted = team.act(rows, masks)
+        assert acted[1 - mover] == 2
+        assert [one.act(rows[i], masks[i], turn=i == mover) for i, one in enumerate(alone)] == acted.tolist()
 
 
 def test_a_wrapped_observation_is_not_taken_for_a_raw_one(trained: tuple[Any, Any, Learner]) -> None:

@@ -47,8 +47,9 @@ class AgentPolicy:
             legal: mask of its legal actions [A_i]; None for the mask in ``observation`` or ``info``, or for all
                 actions. Without its masks a policy may choose illegal actions.
             info: the agent's info from the environment, for the mask in it.
-            turn: False for another agent's move in a turn-based game: as in training, index 0 is the only legal action
-                and is not executed.
+            turn: False for another agent's move in a turn-based game, at which the action is not executed. As in
+                training, one of several choices is then the only legal one: index 0 in a PettingZoo environment, else
+                the one in ``legal``, or index 0 without it.
 
         Returns:
             An int (discrete) or Float[A_i] (box); for a PettingZoo or Gymnasium environment an action that it accepts.
@@ -66,7 +67,7 @@ class AgentPolicy:
             mask = None if legal is None else team._row(i, legal, dims, width, "legal actions").astype(bool)
             if mask is None and turn:
                 team._tell_of_masks()
-        if not turn:
+        if not turn and isinstance(team.spec.action, Discrete) and (converter is not None or mask is None):
             mask = np.arange(team.spec.action_dims[i]) == 0
         rows: list[np.ndarray | None] = [None] * n
         # Others may not have a choice where agents take turns.

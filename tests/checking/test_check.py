@@ -118,13 +118,15 @@ FOUND: dict[str, tuple[str, str, str]] = {
     "roles": ("error", "interface", "spec.roles must be numbered"),
     "raises": ("error", "exception", "step 3 of episode 1 (seed 0), with the joint action ["),
     "raises at reset": ("error", "exception", "reset (episode 1, seed 0) raised ValueError: a wheel fell off."),
+    "refuses": ("error", "exception", "step 3 of episode 1 (seed 0), with the joint action ["),
     "raises on closing": ("error", "exception", "closing the environment raised ValueError"),
     "unmakeable": ("error", "exception", "making the environment raised ValueError"),
     "wrong shape": ("error", "exception", "could not broadcast input array from shape (5,) into shape (2,)"),
 }
 
 
-ISOLATED = ("nan", "still", "chance", "roles", "raises", "raises at reset", "raises on closing", "unmakeable")
+ISOLATED = ("nan", "still", "chance", "roles", "raises", "refuses", "raises at reset", "raises on closing")
+ISOLATED += ("unmakeable",)
 """Faults that are looked for in a process of its own, as the command does; the others in this one, which is quicker."""
 QUICK = ("nan", "raises", "unmakeable")
 

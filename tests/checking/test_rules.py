@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.checking.play import Episode
+from shoal.checking.rules import Played, rewards
+from shoal.game import blank
 from shoal.spec import equal_agents
 from shoal.types import Step
 from support.contract import broken_rules
@@ -47,3 +50,19 @@ def test_a_wrong_value_breaks_a_rule(field: str, index: Any, value: Any, subject
 def test_sound_timesteps_and_those_after_an_episodes_end_break_none() -> None:
     assert broken_rules(SPEC, [timesteps(), timesteps("obs", (3, 1, 2), 7.0)]) == []
     assert broken_rules(replace(SPEC, metrics=()), [timesteps()]) == []
+
+
+@pytest.mark.parametrize("episode", [1, 2])
+def test_a_side_whose_rewards_differ_in_any_episode_breaks_a_rule(episode: int) -> None:
+    """Also where the first episode differs between the sides alone."""
+    spec = equal_agents("x", "agent", 4, obs=1, state=0, actions=2, horizon=1, shared_reward=False, sides=(0, 0, 1, 1))
+    earned = [[1.0, 1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0]]
+    earned[episode - 1][3] = -2.0
+    played = []
+    for number, reward in enumerate(earned, 1):
+        timesteps = blank(spec, 2)
+        timesteps.alive[...] = True
+        timesteps.reward[1] = reward
+        played.append(Episode(number, 0, timesteps, np.zeros((1, 4), np.int32)))
+    (finding,) = rewards(Played(spec, played))
+    assert f"agent_2 received -1 and agent_3 -2 at step 1 of episode {episode}" in finding.sentence

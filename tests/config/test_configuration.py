@@ -325,6 +325,12 @@ def test_a_preset_file_is_a_configuration_without_an_environment(tmp_path: Path)
     assert (one.settings, one.config) == (other.settings, other.config) and one.config.lam == 0.5
 
 
+@pytest.mark.parametrize("name", ["ppo", "sarsa"])  # stands for ippo; a module of one's own
+def test_a_preset_file_names_its_algorithm_as_a_command_does(name: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "mine.toml", f'algorithm = "{name}"\n[flags]\ngamma = 0.5')
+    assert config_files.read_preset(path, name) == {"gamma": 0.5}
+
+
 def test_the_page_shows_a_file_that_is_read(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
     block = page.partition("```toml\n")[2].partition("```")[0]

@@ -290,6 +290,31 @@ def test_a_tracker_that_fails_is_warned_of_once(store: Path, tmp_path: Path) -> 
     assert said[1:] == ["MLflow failed, so training continues without it: the store is gone"]
 
 
+@pytest.mark.parametrize("failing", ["log_batch", "log_artifacts"])
+def test_the_run_of_a_tracker_that_failed_once_is_ended(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow.entities", SimpleNamespace(Metric=lambda *given: given))
+    ended: list[tuple[str, str]] = []
+    client: Any = SimpleNamespace(set_terminated=lambda *given: ended.append(given))
+    for name in ("log_batch", "log_artifacts", "set_tag"):
+        setattr(client, name, lambda *_, **__: None)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ConnectionError("the store is busy")
+
+    setattr(client, failing, fail)
+    logger = shoal.MLflowLogger("store", upload=True)
+    monkeypatch.setattr(logger, "begin", lambda *_: {})
+    context, said = started(tmp_path, logger)
+    logger._client, logger._id = client, "id"
+    (tmp_path / "policy").mkdir()
+    logger.on_metrics(context, {"loss": 1.0})
+    logger.on_end(context)
+    assert said == ["MLflow failed, so training continues without it: the store is busy"]
+    assert ended == [("id", "FINISHED")]
+
+
 @pytest.mark.parametrize("where", ["", " ", "a/b/c", "/p", "a/"])
 def test_projects_are_refused(where: str) -> None:
     with pytest.raises(InputError, match="project"):

@@ -129,6 +129,26 @@ def test_policies_that_are_too_large_are_not_downloaded(repository: Path, monkey
     assert pull("ann/spread", "new").is_dir()
 
 
+FULL = "No space left on device"
+
+
+@pytest.mark.parametrize("error", [OSError(28, FULL), shutil.Error([("a", "b", FULL)]), KeyboardInterrupt()], ids=repr)
+def test_a_download_that_is_not_kept_leaves_no_folder(
+    error: BaseException, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(source: Path, target: Path, **_: Any) -> None:
+        target.mkdir(exist_ok=True)
+        (target / "run.json").touch()
+        raise error
+
+    with monkeypatch.context() as patch, pytest.raises((InputError, KeyboardInterrupt)) as caught:
+        patch.setattr(shutil, "copytree", stopped)
+        pull("ann/spread", "deep/new")
+    if isinstance(error, OSError):
+        assert str(caught.value) == f"{Path('deep/new')} cannot be written: {FULL}."
+    assert not Path("deep/new").exists() and pull("ann/spread", "deep/new").is_dir()
+
+
 def test_a_damaged_download_is_refused(repository: Path) -> None:
     (repository / "run.json").write_text("{}")
     with pytest.raises(InputError, match=r"run\.json differs"):

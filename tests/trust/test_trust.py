@@ -688,6 +688,28 @@ def test_presets_stand_in_the_module(own_algorithm: Path, shoal: Callable) -> No
 # What training writes.
 
 
+def test_typed_names_are_found_whoever_trained_the_run_of_their_configuration(
+    own_algorithm: Path, helpers: Path, shoal: Callable
+) -> None:
+    """The folder's own names are not imported, but its options of the environment are taken."""
+    mine = written(helpers / "mine", "mpe/simple_spread", {"shared_reward": True})
+    opening.remember(library.open_run(mine))
+    theirs = written(helpers / "theirs", "mpe/simple_spread", {"shared_reward": True})
+    evil, path = written(helpers / "stranger", "evil:make", {"shared_reward": True}), list(sys.path)
+    for folder, *typed in (
+        (mine, "mappo", "helpers:coordination"),
+        (evil, "mappo", "helpers:coordination"),
+        (mine, "pupil:make"),
+        (theirs, "pupil:make"),
+    ):
+        sys.path[:] = path
+        for name in ("helpers", "pupil"):
+            sys.modules.pop(name, None)
+        code, out, err = shoal("train", *typed, "--config", folder, "--print-config")
+        assert code == 0 and "shared_reward = true" in out, err
+    assert not list(helpers.rglob("pwned")) and "evil" not in sys.modules
+
+
 def test_a_link_out_of_a_strangers_folder_is_not_followed(here: Path, shoal: Callable, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     (photos / "2024").mkdir(parents=True)

@@ -160,13 +160,13 @@ def _played(player: Copy, built: Built, episodes: int, steps: int, seed: int) ->
     size = spec.num_agents * spec.obs_dim * (1 if spec.packed else 4) + 4 * spec.state_dim
     rng, done, left = np.random.default_rng(seed), [], min(steps, max(1, MAX_PLAYED_BYTES // max(1, size)))
     while len(done) < episodes and left > 0:
-        limit = min(spec.horizon, left)
+        limit = min(built.limit, left)
         episode = play_episode(player, spec, len(done) + 1, (seed + len(done)) % 2**31, rng, limit)
         done.append(episode)
         left -= episode.steps
         if episode.error is not None:
             break
-    return rules.Played(spec, done, built.bounds)
+    return rules.Played(spec, done, built.bounds, built.limit)
 
 
 def _repeated(checked: Checked, player: Copy, built: Built, episode: Episode) -> tuple[Finding, bool] | None:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from shoal.environments import adapters
+from shoal.environments.wrappers import WrappedGame
 from shoal.game import Game, HostTimestep, action_shape, blank, departed, own_actions, refresh
 from shoal.spec import Box, EnvSpec
 
@@ -89,6 +91,8 @@ class HostInstance:
         self._packed, self._t = spec.packed, 0
         self.bounds = getattr(game, "observation_bounds", None)
         """The smallest and the largest value of each observation by its space, if the game knows them."""
+        self.limit = _limit(game, spec.horizon)
+        """Steps after which an episode is over at the latest."""
 
     def reset(self, seed: int) -> HostTimestep:
         """Start an episode."""
@@ -117,6 +121,15 @@ class HostInstance:
 
     def _copy(self) -> HostTimestep:
         return departed(HostTimestep(*(leaf.copy() for leaf in self._out)))
+
+
+def _limit(game: Any, horizon: int) -> int:
+    """Where an adapter cuts an episode off, which may be a round after the horizon (``limits`` in
+    ``adapters/gymnasium.py``); the horizon for other games."""
+    while isinstance(game, WrappedGame):
+        game = game._inner
+    adapted = type(game).__module__.startswith(f"{adapters.__name__}.")
+    return getattr(game, "_limit", horizon) if adapted else horizon
 
 
 class Instance(Protocol):

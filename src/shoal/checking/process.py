@@ -44,6 +44,8 @@ class Built(NamedTuple):
     """Whether instance 0 can be played."""
     bounds: tuple[np.ndarray, np.ndarray] | None = None
     """Float [N, O], the smallest and the largest value of each observation by its space; None if that is unknown."""
+    limit: int = 0
+    """Steps after which an episode is over at the latest."""
 
 
 def _unread_targets(spec: EnvSpec) -> list[Finding]:
@@ -88,8 +90,9 @@ class Subject:
         except Exception as error:
             fault = fault_of(error)
             findings.append(Finding("error", "exception", f"making the environment {fault.what}.", fault.trace))
-        bounds = getattr(self.instances[0], "bounds", None) if self.instances else None
-        return Built(self.env.spec, device, tuple(findings), True, bool(self.instances), bounds)
+        first, spec = self.instances[0] if self.instances else None, self.env.spec
+        bounds, limit = getattr(first, "bounds", None), getattr(first, "limit", spec.horizon)
+        return Built(spec, device, tuple(findings), True, first is not None, bounds, limit)
 
     def _validate(self, device: bool) -> None:
         if device:
@@ -171,9 +174,9 @@ class Here:
         """
         try:
             return getattr(self.subject, method)(*arguments)
-        except InputError:
-            raise
         except (Exception, SystemExit) as error:
+            if isinstance(error, InputError) and method == "build":
+                raise
             raise fault_of(error) from None
 
     def end(self) -> None:

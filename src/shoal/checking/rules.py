@@ -21,6 +21,8 @@ class Played(NamedTuple):
     episodes: list[Episode]
     bounds: tuple[np.ndarray, np.ndarray] | None = None
     """Float [N, O], the smallest and the largest value of each observation by its space, if known."""
+    limit: int = 0
+    """Steps after which an episode was not played any further; 0: the horizon."""
 
 
 Rule = Callable[[Played], Iterator[Finding]]
@@ -199,7 +201,7 @@ def endings(played: Played) -> Iterator[Finding]:
     """Episodes end within the horizon."""
     spec, whole = played.spec, [e for e in played.episodes if e.error is None]
     for episode in whole:
-        if not episode.ended and episode.steps >= spec.horizon:
+        if not episode.ended and episode.steps >= (played.limit or spec.horizon):
             yield Finding(
                 "error",
                 "horizon",
@@ -361,13 +363,14 @@ def rewards(played: Played) -> Iterator[Finding]:
             f"hard, or the environment does not return them.",
         )
         return
+    unequal = False
     for episode, r in zip(played.episodes, earned, strict=True):
         acted = episode.timesteps.alive[:-1]  # a dead agent's rewards may have ended
         first = r[np.arange(len(r)), acted.argmax(-1)]
         unlike = acted & (r != first[:, None])
         if not unlike.any():
             continue
-        if spec.shared_reward:
+        if spec.shared_reward and not unequal:
             t, i = map(int, np.argwhere(unlike)[0])
             yield Finding(
                 "error",
@@ -376,9 +379,11 @@ def rewards(played: Played) -> Iterator[Finding]:
                 f"received {first[t]:g} and {spec.agents[i]} {r[t, i]:g} {when(episode, t + 1)}; set shared_reward to "
                 f"False, or give every agent the team's reward.",
             )
-        yield from _of_sides(spec, episode, r, acted)
-        return
-    if spec.num_agents > 1 and not spec.shared_reward:
+        unequal = True
+        if found := list(_of_sides(spec, episode, r, acted)):
+            yield from found
+            return
+    if not unequal and spec.num_agents > 1 and not spec.shared_reward:
         yield Finding(
             "note",
             "shared reward",
@@ -488,9 +493,12 @@ def deaths(played: Played) -> Iterator[Finding]:
 
 
 def _deaths(episode: Episode, i: int) -> list[int]:
-    """The timesteps, except the last, at which agent ``i`` dies."""
-    alive, last = episode.timesteps.alive[:, i], episode.timesteps.last
-    return [int(t) + 1 for t in np.flatnonzero(alive[:-1] & ~alive[1:] & ~last[1:])]
+    """The timesteps, except the last, at which agent ``i`` dies, rather than leaves since it is cut off alone."""
+    alive, last, leaving = episode.timesteps.alive[:, i], episode.timesteps.last, episode.timesteps.leaving
+    died = alive[:-1] & ~alive[1:] & ~last[1:]
+    if leaving.shape[-1]:  # on the device there is none
+        died &= ~leaving[1:, i]
+    return [int(t) + 1 for t in np.flatnonzero(died)]
 
 
 def _absence(episode: Episode, i: int, t: int) -> int:

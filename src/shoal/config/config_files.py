@@ -146,7 +146,8 @@ def read_preset(path: Path | str, algorithm: str) -> dict[str, Any]:
         raise InputError(f"{found.name} is a configuration file, not a preset; pass it with --config (config=…).")
     if not found.flags:
         raise InputError(f"{path} needs a table [flags], for example with gamma = 0.99.")
-    if found.algorithm != algorithms.canonical(algorithm):
+    theirs = found.algorithm and algorithms.canonical(found.algorithm)  # None without one
+    if theirs != algorithms.canonical(algorithm):
         raise InputError(f"{path} is a preset of {shortened(found.algorithm)}, not of {algorithm}.")
     return dict(found.flags)
 

@@ -287,6 +287,9 @@ def _permit(file: ConfigFile, algorithm: str | None, environment: Any, trust: bo
                 names.check_name(str(file.environment))
                 permission.check_factory(str(file.environment))
         return
+    own = algorithms.own(algorithm) if algorithm else []
+    if own or (isinstance(environment, str) and permission.own_module(environment)):
+        user_modules.reachable()  # typed names are searched in the working directory, wherever the run's modules are
     if algorithm is None or algorithms.canonical(algorithm) == file.algorithm:
         described_run(file.run, trust or algorithm is not None)  # also checks that no key is missing
     if environment is None or file.env:

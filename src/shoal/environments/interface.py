@@ -345,7 +345,8 @@ class Converter:
             if mover not in here:
                 raise InputError(f"It is the turn of {turn!r}, whose observation is missing.")
             names = {mover: names[mover]}
-            legals = [mask if i == mover else _first(self._dims[i]) for i, mask in enumerate(legals)]
+            if self._choices:  # the dimensions of boxes are not masked
+                legals = [mask if i == mover else _first(self._dims[i]) for i, mask in enumerate(legals)]
         return Observed(rows, legals, np.array([i in here for i in agents]), names)
 
     def row(self, i: int, observation: Any) -> np.ndarray:

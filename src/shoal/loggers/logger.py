@@ -50,12 +50,16 @@ class Logger(Callback):
 
     @abstractmethod
     def finish(self, context: Context, summary: Mapping[str, Any]) -> None:
-        """End the tracker's run.
+        """Send what waits and how the run ended, and upload the policies if that is wanted.
 
         Args:
             context: the run, with how it ended.
             summary: numbers and texts by name.
         """
+
+    @abstractmethod
+    def end(self, context: Context) -> None:
+        """End the tracker's run with the run's status."""
 
     def on_start(self, context: Context) -> None:
         """Start or continue the tracker's run."""
@@ -76,17 +80,19 @@ class Logger(Callback):
         self._try(context, lambda: self.send(values_of(row), context.step))
 
     def on_end(self, context: Context) -> None:
-        """Send the summary and end the tracker's run."""
+        """Send the summary and end the tracker's run, the latter also if the tracker has failed before."""
         self._try(context, lambda: self.finish(context, summary_of(context)))
+        self._try(context, lambda: self.end(context), always=True)
 
-    def _try(self, context: Context, act: Any) -> None:
-        if self._failed:
+    def _try(self, context: Context, act: Any, always: bool = False) -> None:
+        if self._failed and not always:
             return
         try:
             act()
         except Exception as error:
+            if not self._failed:
+                context.warn(f"{self.tracker} failed, so training continues without it: {one_line(error)}")
             self._failed = True
-            context.warn(f"{self.tracker} failed, so training continues without it: {one_line(error)}")
 
 
 def one_line(error: Exception) -> str:

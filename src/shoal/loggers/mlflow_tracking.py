@@ -5,7 +5,7 @@ import posixpath
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ _PARAMS, _TEXT, _TAG = 100, 500, 5000
 """Largest number of parameters in a batch, and of characters of a parameter and of a tag."""
 
 _SOON = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""Limits of requests while a run starts. By default MLflow retries seven times and waits 120 s for each answer, so an
-error about a missing server takes minutes."""
+"""Limits of requests while a run starts, and at its end if MLflow has failed. By default MLflow retries seven times and
+waits 120 s for each answer, so an error about a missing server takes minutes."""
 
 _STATES = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
@@ -155,7 +155,7 @@ class MLflowLogger(Logger):
         self._flushed = time.monotonic()
 
     def finish(self, context: Context, summary: Mapping[str, Any]) -> None:
-        """Send what waits and the summary, upload the policies if that is wanted, and end the MLflow run."""
+        """Send what waits and the summary, and upload the policies if that is wanted."""
         numbers = {name: value for name, value in summary.items() if name.startswith("evaluation/")}
         self.send({name: value for name, value in numbers.items() if value == value}, context.step)
         self._flush()
@@ -163,7 +163,11 @@ class MLflowLogger(Logger):
             self._client.set_tag(self._id, name, str(summary[name]))
         if self.upload and (context.folder / "policy").is_dir():
             self._client.log_artifacts(self._id, str(context.folder / "policy"), "policy")
-        self._client.set_terminated(self._id, _STATES[context.status])
+
+    def end(self, context: Context) -> None:
+        """End the MLflow run; within seconds if MLflow has failed, since it may be gone."""
+        with _soon() if self._failed else nullcontext():
+            self._client.set_terminated(self._id, _STATES[context.status])
 
 
 def _key(name: str) -> str:

@@ -93,15 +93,16 @@ class WandbLogger(Logger):
         self._run.log({**values, "step": step})
 
     def finish(self, context: Context, summary: Mapping[str, Any]) -> None:
-        """Write the summary, upload the policies if that is wanted, and end the W&B run."""
-        try:
-            self._run.summary.update(dict(summary))
-            if self.upload and (context.folder / "policy").is_dir():
-                import wandb  # pyright: ignore[reportMissingImports]
+        """Write the summary, and upload the policies if that is wanted."""
+        self._run.summary.update(dict(summary))
+        if self.upload and (context.folder / "policy").is_dir():
+            import wandb  # pyright: ignore[reportMissingImports]
 
-                name = re.sub(r"[^\w.-]", "-", context.folder.resolve().name)
-                artifact = wandb.Artifact(f"{name}-policy", type="policy")
-                artifact.add_dir(str(context.folder / "policy"))
-                self._run.log_artifact(artifact)
-        finally:
-            self._run.finish(exit_code=_CODES[context.status])
+            name = re.sub(r"[^\w.-]", "-", context.folder.resolve().name)
+            artifact = wandb.Artifact(f"{name}-policy", type="policy")
+            artifact.add_dir(str(context.folder / "policy"))
+            self._run.log_artifact(artifact)
+
+    def end(self, context: Context) -> None:
+        """End the W&B run."""
+        self._run.finish(exit_code=_CODES[context.status])

@@ -106,12 +106,24 @@ class Run:
         check_not_forked()
         if self.settings.devices != 1:
             one_device_per_core()  # first, since some libraries of environments start JAX
-        env = wrapped_environment(given if isinstance(given := self._given, AnyEnvironment) else given(), self.settings)
+        self._given = given if isinstance(given := self._given, AnyEnvironment) else given()
+        env = wrapped_environment(self._given, self.settings)
         if self._spec is not None:
             what = f"{self.environment} is not the environment it was when {self.folder} was trained"
             check_same_spec(env.spec, self._spec, "pruned" in flags_of(self.config).values(), what)
         self._spec = env.spec
         return env
+
+    @property
+    def unwrapped_env(self) -> AnyEnvironment:
+        """The environment without the wrappers of training, whose observations deployed policies take.
+
+        Raises:
+            InputError: as :attr:`env`.
+        """
+        _ = self.env  # builds it
+        assert isinstance(self._given, AnyEnvironment)
+        return self._given
 
     @property
     def spec(self) -> EnvSpec:

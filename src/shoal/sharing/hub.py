@@ -15,6 +15,7 @@ from shoal.storage import manifest
 from shoal.storage.folders import EVALUATION_FILE
 from shoal.storage.zoo import CARD_FILE, check_files, described, read_card
 from shoal.system.extras import install, lacking
+from shoal.system.files import reason
 
 FOLDERS = ("policy", OPPONENTS)
 """Folders of a policy folder."""
@@ -90,10 +91,14 @@ def pull(repository: str, folder: str | Path, *, revision: str | None = None) ->
         shutil.rmtree(work / ".cache", ignore_errors=True)  # what the library keeps beside its downloads
         check_files(work)
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(work, folder)
+            folder.mkdir(parents=True)
+            try:
+                shutil.copytree(work, folder, dirs_exist_ok=True)
+            except BaseException:  # a part of the policies would keep the next try from its folder
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         except OSError as error:
-            raise InputError(f"{folder} cannot be written: {error.strerror or error}.") from None
+            raise InputError(f"{folder} cannot be written: {reason(error)}.") from None
     return folder
 
 

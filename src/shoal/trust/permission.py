@@ -82,7 +82,14 @@ def _beyond(name: str, options: Mapping[str, Any]) -> Iterator[str]:
             yield f"import a {package!r} that does not lie where Python installs packages{where}"
     if prefix == "gymnasium:" and not own and installed("gymnasium"):
         yield from _registered(rest)
-    known = {} if own else registry.options_of(name)
+    yield from _handed(name, options)
+
+
+def _handed(name: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Options of an environment of another library that may name a file or a module."""
+    if registry.built_in(name):
+        return
+    known = {} if own_module(name) else registry.options_of(name)
     for option, value in options.items():
         if option not in known and option not in COMMON_OPTIONS:
             yield from (f"hand it {shortened(text)}" for text in _texts(value) if _leads_somewhere(text))
@@ -175,19 +182,25 @@ def permit(folder: Path, entries: Mapping[str, Any], trust: bool, environment: s
         folder: a run folder.
         entries: of its ``run.json``.
         trust: whether the user trusts the folder.
-        environment: the name of another one, which the user gives, to be built with the options of ``entries``.
+        environment: the name of one that the user gives, which needs no permission, to be built with the options of
+            ``entries``.
 
     Raises:
         InputError: the folder is untrusted and its environment would import modules that are neither Shoal's nor an
-            extra's; or the name is not that of an environment.
+            extra's, or its options may name a file or a module; or the name is not that of an environment.
     """
-    name = environment or entries["environment"]
-    if (record := own_record(folder, entries)) is not None and not trust:
+    name, record = entries["environment"], own_record(folder, entries)
+    if environment is not None:
+        handed = "" if trust or record is not None else " and ".join(_handed(environment, entries["env"]))
+        if handed:
+            why = why_not_own(folder, entries)
+            raise InputError(f"{folder} {why}, and training in {environment!r} would {handed}: {TRUST}.")
+        return
+    if record is not None and not trust:
         user_modules.instead(record.directory)
         return
     if trust:
-        if environment is None:
-            check_factory(name)
+        check_factory(name)
     elif imports := beyond(name, entries["env"]):
         raise InputError(
             f"{folder} {why_not_own(folder, entries)}, and its environment {name!r} would {imports}: {TRUST}."

@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 
@@ -6,6 +8,7 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium import spaces  # noqa: E402
 
+from shoal.checking import check  # noqa: E402
 from shoal.environments import registry  # noqa: E402
 from shoal.environments.adapters.gymnasium import DEFAULT_LIMIT, limits  # noqa: E402
 from shoal.errors import InputError  # noqa: E402
@@ -86,6 +89,15 @@ def test_an_episode_that_never_ends_is_cut_off():
         step([0, 0])
     assert timestep.last
     assert timestep.discount.all()
+
+
+@pytest.mark.parametrize("options", [{}, {"shared_reward": True}])
+@pytest.mark.parametrize("kind", [Late, functools.partial(Late, ends=99)])
+def test_a_check_plays_up_to_where_an_episode_is_cut_off(kind, options):
+    """A step after the horizon, also beneath an option of all environments."""
+    report = check(kind, env=options, episodes=2, isolate=False)
+    assert report.ok, str(report)
+    assert dict(report.facts)["played"].startswith("2 episodes, 6 steps")
 
 
 class Silent(Parade):

@@ -13,6 +13,7 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium import spaces  # noqa: E402
 
+from shoal.checking import check  # noqa: E402
 from shoal.environments import registry  # noqa: E402
 from shoal.environments.adapters.spaces import Observation, choice_form  # noqa: E402
 from shoal.environments.interface import joint_mask  # noqa: E402
@@ -241,6 +242,11 @@ def test_a_time_limit_of_one_agent_bootstraps_from_its_last_observation(shared):
         later = v if t == 2 else 0.5 * v + 0.5 * expected
         expected = float(out.reward[t, 0, 1]) + 0.9 * later
         assert v > 0 and float(target[t, 0, 1]) == pytest.approx(expected)
+
+
+def test_a_check_does_not_count_an_agent_as_dead_that_is_cut_off_alone():
+    found = [finding for finding in check(Expedition, isolate=False).findings if finding.subject == "agent death"]
+    assert [(finding.level, finding.sentence.split()[0]) for finding in found] == [("note", "walker_0")]
 
 
 def test_the_last_ones_death_is_a_termination():

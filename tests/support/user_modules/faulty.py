@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
@@ -53,6 +54,10 @@ def shared_by_the_living(game: "Game", out: HostTimestep) -> None:
 
 def fall_apart(game: Any, out: HostTimestep) -> None:
     raise ValueError("a wheel fell off")
+
+
+def refuse(game: Any, out: HostTimestep) -> None:
+    raise InputError("A wheel is missing.")
 
 
 def put(field: str, index: Any, value: Any) -> Alter:
@@ -100,6 +105,7 @@ FAULTS: dict[str, Alter] = {
     "prints": lambda game, out: print("noise"),
     "raises": at(3, fall_apart),
     "raises at reset": at(0, fall_apart),
+    "refuses": at(3, refuse),
 }
 SPECS: dict[str, dict[str, Any]] = {
     "claims": {"shared_reward": True},

@@ -20,7 +20,8 @@ from shoal.spec import Box, Discrete, EnvSpec, Part
 def interface(
     kind: Literal["parallel", "turns", "one", "list"], observation_spaces: Sequence[Any], actions: Sequence[Form]
 ) -> str:
-    """The value of ``EnvSpec.interface``; empty if a space has no form, for example a dict with keys that are no text.
+    """The value of ``EnvSpec.interface``; empty if a space has no form, for example text, or a dict with keys that are
+    no text.
 
     Args:
         kind: how agents' observations and actions are combined.
@@ -44,7 +45,8 @@ def is_image_space(space: Any) -> bool:
     return box and bool((space.low == 0).all() and (space.high == 255).all())
 
 
-def _observation(space: Any) -> Form:
+def _observation(space: Any) -> Form | None:
+    """The form of an observation space; None, which makes the whole form invalid, for those that have none."""
     from gymnasium import spaces
 
     if is_image_space(space):
@@ -59,7 +61,7 @@ def _observation(space: Any) -> Form:
         return ["tuple", [_observation(part) for part in space.spaces]]
     if isinstance(space, spaces.Dict):
         return ["dict", [[key, _observation(part)] for key, part in space.spaces.items()]]
-    return ["box", [int(spaces.flatdim(space))]]  # other spaces are flattened
+    return None  # others are only flattened, by Gymnasium
 
 
 def choice_form(space: Any) -> Form | None:
