@@ -52,6 +52,20 @@ def test_a_legend_of_many_lines_covers_none(stacked: bool, tmp_path: Path, monke
     assert whole.x0 <= box.x0 < box.x1 <= whole.x1 and whole.y0 <= box.y0
 
 
+@pytest.mark.parametrize("number", [2, 7])
+def test_lines_of_each_panel_have_names(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Panels with the names of the first do not repeat them."""
+    found: list[Any] = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: found.append(figure))
+    lines = [[charts.Line(f"{i}: {what}", STEPS, NONE) for i in range(number)] for what in ("5 seeds", "1 seed")]
+    panels = [charts.learning_curves(each, "return") for each in (*lines, lines[0])]
+    figures.draw_stacked(panels, tmp_path / "a.png")
+    names = [[line.name for line in each] for each in lines]
+    legends = [axes.get_legend() for axes in found[0].axes]
+    texts = [[text.get_text() for text in one.get_texts()] for one in (*legends, *found[0].legends) if one]
+    assert texts == (names if number < 6 else [[*names[0], *names[1]]])
+
+
 def test_a_logarithmic_axis_shows_what_a_linear_one_hides(tmp_path: Path) -> None:
     """A value that grows by a constant factor is a straight line."""
 

@@ -2,6 +2,7 @@
 
 import html
 import json
+import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,8 @@ TEXT = st.text() | st.sampled_from(EVIL)
 def test_any_text_is_one_piece_of_text(text: str) -> None:
     page = Parsed(tag("p", text, title=text).encode("utf-8"))
     ((name, attributes),) = page.tags
-    printable = "".join(x if x.isprintable() or x == "\n" else "\ufffd" for x in text)
+    spaced = "".join(" " if unicodedata.category(x) == "Zs" else x for x in text)
+    printable = "".join(x if x.isprintable() or x == "\n" else "\ufffd" for x in spaced)
     assert name == "p" and "".join(page.texts) == printable and attributes == {"title": printable}
 
 
@@ -30,6 +32,7 @@ def test_any_data_comes_back_and_cannot_end_its_element(value: object) -> None:
 
 def test_what_cannot_be_printed_is_replaced() -> None:
     assert escaped("a\u202eb\x00c\ud800d") == "a\ufffdb\ufffdc\ufffdd"
+    assert escaped("10\u00a0000\u3000steps\u2028") == "10 000 steps\ufffd"
 
 
 def test_html_is_kept_and_attributes_may_be_left_out() -> None:

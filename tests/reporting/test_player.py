@@ -176,6 +176,11 @@ def test_it_is_driven_by_mouse_and_keys(
         assert page.evaluate("window.hacked") is None
         assert page.evaluate("ShoalPlayer.state().step") == 5
 
+        trails = page.get_by_label("trails")
+        trails.focus()
+        page.keyboard.press(" ")
+        assert state(page)["playing"] == "false" and not trails.is_checked()
+
     browser.open(page(document), drive)
 
 

@@ -6,15 +6,19 @@ import struct
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
 import shoal
 from shoal.errors import InputError
-from shoal.reporting.replays import chosen_seeds, document_bytes, pack, replays
+from shoal.reporting import replays as module
+from shoal.reporting.replays import Detail, chosen_seeds, document_bytes, pack, replays
+from shoal.reporting.scenes import Seen
 from shoal.runs import api as training
 from shoal.runs.load import learner_with_critic
 from shoal.runs.run import Run
@@ -24,7 +28,17 @@ from shoal.training.episodes import SHOWN_KEY, record_episodes
 from shoal.training.trainer import Trainer
 from support.environments import device_env
 from support.trained import untrained
-from support.unplayed_episodes import bare, battle, long_battle, made_of, painted, run_in, talking
+from support.unplayed_episodes import (
+    bare,
+    battle,
+    episode_of,
+    long_battle,
+    made_of,
+    painted,
+    pushing,
+    run_in,
+    talking,
+)
 
 TINY: dict[str, Any] = {
     "env": {"horizon": 6},
@@ -195,6 +209,54 @@ def test_seeds_are_chosen_by_the_final_evaluation(tmp_path: Path) -> None:
     for damaged in ('{"per_seed": ["x", {}]}', '{"per_seed": [1, 2]}', "[]", "{"):
         path.write_text(damaged)
         assert chosen_seeds(run)[0] == (10, "")
+
+
+def test_seeds_are_not_chosen_by_the_scores_of_earlier_policies(tmp_path: Path) -> None:
+    run, _ = bare(tmp_path)
+    run.settings = replace(run.settings, seeds=3)
+    step = 4 * run.settings.steps_per_update
+    (tmp_path / "evaluation.json").write_text(dumps({"per_seed": [1.0, 3.0, 2.0], "step": step}, "evaluation"))
+    (tmp_path / "policy" / "4").mkdir(parents=True)
+    assert [seed for seed, _ in chosen_seeds(run)] == [1, 2, 0]
+    (tmp_path / "policy" / "5").mkdir()
+    assert chosen_seeds(run) == [(0, ""), (1, ""), (2, "")]
+
+
+def test_numbers_that_are_not_of_json_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """NumPy's integers, and numbers that are not finite."""
+    run, episode = pushing(tmp_path)
+    spec = replace(run.spec, action=replace(run.spec.action, low=-np.inf, high=np.inf))
+    for name in ("obs_dims", "action_dims"):  # as in a user's own spec, whose types nothing checks
+        object.__setattr__(spec, name, tuple(map(np.int64, getattr(spec, name))))
+    episode.rewards[0] = np.nan
+    made_of(monkeypatch, [episode])
+    monkeypatch.setattr(Run, "_with_critic", lambda _: SimpleNamespace(guided=False))
+    found = replays([("one", run_in(tmp_path, replace(run.env, spec=spec)))], episodes=1)
+    assert found is not None
+    (told,) = json.loads(json.dumps(found, allow_nan=False))["runs"]
+    assert told["obs_dims"] == list(run.spec.obs_dims) and told["seeds"][0]["episodes"][0]["score"] == "NaN"
+    assert told["space"] == {"kind": "box", "low": "-Infinity", "high": "Infinity"}
+
+
+def test_one_of_several_pictures_is_kept_whatever_the_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of 1,001 timesteps every second is shown, and every sixth and the last have a picture."""
+    run, _ = bare(tmp_path)
+    made_of(monkeypatch, [episode_of(run.env, [None] * 1001)._replace(states=[])])
+    pictures = tuple(Image.new("RGB", (2, 2), (i, 0, 0)) for i in range(168))
+    shown = Seen("pictures", {}, {}, pictures=pictures, shown=np.append(np.arange(0, 1000, 6), 1000))
+    monkeypatch.setattr(module, "seen", lambda *_: shown)
+    monkeypatch.setattr(module, "DETAILS", (Detail(picture_stride=2),))
+    found = replays([("long", run)], episodes=1)
+    assert found is not None and "Every second picture is kept, to keep the file small." in found["notes"]
+    told = found["runs"][0]["seeds"][0]["episodes"][0]
+    numbers = unpacked(told["packed"])["picture"].astype(int)
+    assert len(told["steps"]) == 501 and len(told["pictures"]) == 84
+    np.testing.assert_array_equal(numbers, np.array(told["steps"]) // 12)
+
+
+def test_ordinal_numbers_have_their_endings() -> None:
+    words = {2: "second", 3: "third", 4: "4th", 11: "11th", 21: "21st", 22: "22nd", 33: "33rd", 112: "112th"}
+    assert {number: module._th(number) for number in words} == words
 
 
 def test_a_replay_has_the_numbers_of_a_battle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

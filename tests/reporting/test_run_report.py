@@ -88,7 +88,18 @@ def test_curves_are_the_means_over_seeds_of_the_log(tmp_path: Path) -> None:
         assert greedy["mean"][k] == pytest.approx(sum(here) / 3, rel=1e-4)
         assert (greedy["low"][k], greedy["high"][k]) == (here[0], here[2])  # the range of three seeds
         assert [seed[k] for seed in greedy["seeds"]] == here
-    assert greedy["names"] == ["seed 0", "seed 1", "seed 2"]
+
+
+def test_a_metric_of_all_seeds_is_not_said_to_be_of_one_seed(tmp_path: Path) -> None:
+    each = {}
+    for seeds in (1, 3):
+        folder = run(tmp_path / str(seeds), SCORES[:seeds], greedy=False)
+        log = Log(folder, tensorboard=False)
+        log.resume(192)
+        log.write({"step": 240, "loss": 0.5})
+        text = report(folder, replays=False).text
+        each[seeds] = ["1 seed." in text, "One value for all seeds." in text]
+    assert each == {1: [True, False], 3: [False, True]}
 
 
 def test_long_logs_are_thinned_and_many_seeds_are_left_out(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from shoal.errors import InputError
-from shoal.statistics.intervals import band, interval, interval_text, tail_beyond
+from shoal.statistics.intervals import band, interval, interval_text, share, tail_beyond
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95])
@@ -106,3 +106,18 @@ def test_invalid_input_is_refused() -> None:
         interval(np.array([]))
     with pytest.raises(InputError, match="between 0 and 1, not 95"):
         interval(np.array([1.0]), confidence=95.0)
+
+
+@pytest.mark.parametrize("values", [1, 5, 20])
+def test_a_share_has_its_exact_interval(values: int) -> None:
+    """Beyond each end as many successes or more, or as few or fewer, have half of what the interval leaves out."""
+    for reached in range(values + 1):
+        found, low, high = share(reached, values, 0.9)
+        assert found == reached / values and low <= found <= high
+        assert (low == 0.0) == (reached == 0) and (high == 1.0) == (reached == values)
+        if reached:
+            assert stats.binom.sf(reached - 1, values, low) == pytest.approx(0.05)
+        if reached < values:
+            assert stats.binom.cdf(reached, values, high) == pytest.approx(0.05)
+    with pytest.raises(InputError, match="at least one seed"):
+        share(0, 0)

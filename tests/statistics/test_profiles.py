@@ -60,8 +60,8 @@ def test_thresholds_span_all_algorithms() -> None:
     levels = spanning(UNEQUAL, SCORES + 5, count=11)
     assert len(levels) == 11 and levels[0] < 0 and levels[-1] == (SCORES + 5).max()
     assert profile(UNEQUAL, levels).point[0] == 1
-    one = spanning([np.ones(3)])
-    assert profile([np.ones(3)], one).point[[0, -1]].tolist() == [1, 0]
+    for equal in (np.ones(3), np.array([0.3, 0.1 + 0.2]), np.full(2, -1e16), np.zeros(2)):
+        assert profile([equal], spanning([equal])).point[[0, -1]].tolist() == [1, 0]
 
 
 def test_invalid_input_is_refused() -> None:

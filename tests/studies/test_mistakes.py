@@ -250,11 +250,31 @@ MISTAKES = {
         END + "[[tables]]\nstatistic = 'optimality_gap'",
         "[[tables]] 1 statistic 'optimality_gap' requires normalised scores; set scale to known or observed.",
     ),
+    "the best score without a scale": (
+        END,
+        END + "[[tables]]\nstatistic = 'solved'",
+        "[[tables]] 1 statistic 'solved' requires the best scores; set scale to known.",
+    ),
+    "pairs of seeds without a baseline": (
+        END,
+        END + "[[tables]]\npaired = true",
+        "[[tables]] 1 paired requires a baseline, single tasks, and as statistic mean, area, drop.",
+    ),
+    "pairs of seeds in words": (
+        END,
+        END + "[[tables]]\npaired = 'seeds'",
+        "[[tables]] 1 paired must be true or false, not 'seeds'.",
+    ),
     "a scale without levels": (
         END,
         END + "[[tables]]\nscale = 'known'",
         "[[tables]] 1 scale 'known' requires [[scales]] for every run, but mappo in matrix/climbing, gamma 0.9 "
         "has none.",
+    ),
+    "levels of the score for another metric": (
+        END,
+        END + "[[tables]]\nscale = 'known'\nmetric = 'length'",
+        "[[tables]] 1 scale 'known' is for the score, not for length; set raw or observed.",
     ),
     "levels that are equal": (
         END,

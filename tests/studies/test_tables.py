@@ -12,6 +12,7 @@ from test_results import rows_of
 
 from shoal.errors import InputError
 from shoal.plots import charts, figures
+from shoal.statistics.intervals import interval
 from shoal.studies import charts as studies_charts
 from shoal.studies.results import draw_figures, markdown_page
 from shoal.studies.study_file import read_study
@@ -99,6 +100,11 @@ def test_scores_are_normalised_by_known_levels_only_if_all_tasks_have_them(tmp_p
     assert entries(tmp_path, OVER + one) == entries(tmp_path, OVER) != entries(tmp_path, OVER + SCALES)
 
 
+def test_levels_of_the_score_are_not_those_of_other_metrics(tmp_path: Path) -> None:
+    length = OVER + 'metric = "length"\n'
+    assert entries(tmp_path, length + SCALES) == entries(tmp_path, length)
+
+
 def test_levels_are_observed_in_each_column(tmp_path: Path) -> None:
     """The worst and the best score of each task become 0 and 1; where there is one score alone, it becomes 0."""
     study, cells, _ = studied(tmp_path, OVER.replace("where = { gamma = 0.9 }", 'columns = "gamma"'))
@@ -116,6 +122,36 @@ def test_one_task_is_normalised_where_that_is_asked_for(tmp_path: Path) -> None:
     text = '\n[[tables]]\ntitle = "All"\nrows = "algorithm"\nwhere = { gamma = 0.9 }\nscale = "known"\n' + SCALES
     for name, *found in entries(tmp_path, text)[2:]:
         np.testing.assert_allclose([point(entry) for entry in found], scaled(name).mean(1), atol=6e-3)
+
+
+ONE = '\n[[tables]]\ntitle = "All"\nrows = "algorithm"\nwhere = { gamma = 0.9 }\n'
+
+
+def test_the_share_of_seeds_that_reach_the_best_score(tmp_path: Path) -> None:
+    """One seed of MAPPO has the best score of two_step; 5 of 5 and 0 of 5 would leave out a share of 0.48."""
+    _, _, mappo, qmix = entries(tmp_path, ONE + 'statistic = "solved"\nscale = "known"\n' + SCALES)
+    assert [point(entry) for entry in (*mappo[1:], *qmix[1:])] == [0.0, 0.2, 0.0, 0.0]
+    assert ends(mappo[1]) == [0.0, 0.52] and ends(mappo[2]) == [0.01, 0.72]
+    both = entries(tmp_path, OVER + 'statistic = "solved"\nscale = "known"\n' + SCALES)
+    assert [point(found) for _, found in both[2:]] == [0.1, 0.0]
+
+
+def test_differences_by_pairs_of_seeds(tmp_path: Path) -> None:
+    """In climbing every seed of MAPPO is better than the same seed of QMIX, though not than all of QMIX's."""
+    text = ONE + 'baseline = { algorithm = "qmix" }\n'
+    said = "Difference from algorithm qmix"
+    apart = entries(tmp_path, text, f"{said}:")
+    study, cells, records = studied(tmp_path, text + "paired = true\n")
+    paired = rows_of(markdown_page(study, cells, records), f"{said}, by pairs of equal seeds:")
+    assert point(apart[2][1]) == point(paired[2][1]) and ends(apart[2][1])[0] < 0 < ends(paired[2][1])[0]
+    each = np.subtract(SCORES["mappo", "matrix/climbing"], SCORES["qmix", "matrix/climbing"])
+    np.testing.assert_allclose(ends(paired[2][1]), interval(each)[1:], atol=0.05)
+    for cell in cells:
+        if cell.algorithm == "mappo":
+            run = records[cell.name].run
+            other = run | {"settings": run["settings"] | {"seed": 7}}
+            records[cell.name] = replace(records[cell.name], run=other)
+    assert rows_of(markdown_page(study, cells, records), f"{said}, by pairs of equal seeds:")[2][1].startswith("–")
 
 
 def test_a_fall_is_not_normalised(tmp_path: Path) -> None:
@@ -264,6 +300,30 @@ def test_figures_are_drawn_beside_the_page(tmp_path: Path) -> None:
     assert "demo-5.png" not in draw_figures(study, cells, left, tmp_path)  # a comparison with one line is none
 
 
+def test_pictures_of_names_without_latin_letters_have_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '[[variants]]\nname = "α"\n[[variants]]\nname = "β"\nnum_envs = 4\n[[variants]]\nname = "2"\nnum_envs = 2\n'
+    text += '[[figures]]\nkind = "estimates"\nlines = "algorithm"\npanels = "variant"\n'
+    study, cells, records = studied(tmp_path, text + 'where = { gamma = 0.9, environment = "matrix/climbing" }\n')
+    monkeypatch.setattr(figures, "draw", lambda panels, path: path)
+    drawn = draw_figures(study, cells, records, tmp_path)
+    titles = {name: one.title for name, one in drawn.items()}
+    assert titles == {"demo-1.png": "Scores, α", "demo-1-2.png": "Scores, β", "demo-1-2-2.png": "Scores, 2"}
+
+
+def test_names_of_metrics_keep_their_upper_case_letters(tmp_path: Path) -> None:
+    where = 'metric = "maxTile"\nwhere = { gamma = 0.9 }\n'
+    text = f'\n[[tables]]\n{where}\n[[figures]]\nkind = "estimates"\n{where}'
+    study, cells, records = studied(tmp_path, text)
+    for cell in cells:
+        found = records[cell.name].evaluation
+        tiles = [[x] * found["episodes"] for x in (1.0, 2.0, 3.0, 4.0, 5.0)]
+        records[cell.name] = replace(records[cell.name], evaluation=found | {"metrics": {"maxTile": tiles}})
+    assert "## MaxTile by algorithm and environment\n" in markdown_page(study, cells, records)
+    assert {one.panels[0].x for one in studies_charts.charts_of(study, cells, records)} == {"Metric maxTile"}
+
+
 def test_an_axis_of_a_figure_may_be_logarithmic(tmp_path: Path) -> None:
     text = FIGURE.format("curves") + 'vertical = "log"\n' + FIGURE.format("curves") + 'vertical = "symlog"\n'
     study, cells, records = studied(tmp_path, text, curve=CURVE)
@@ -277,22 +337,33 @@ def test_an_axis_of_a_figure_may_be_logarithmic(tmp_path: Path) -> None:
 
 def test_curves_of_several_tasks_are_normalised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
-    monkeypatch.setattr(figures, "draw", lambda panels, path: shown.extend(panels[0].lines) or path)
+    monkeypatch.setattr(figures, "draw", lambda panels, path: shown.extend(panels) or path)
     scales = SCALES.replace("worst = 0", "worst = -2")
     study, cells, records = studied(tmp_path, FIGURE.format("curves") + 'over = "environment"\n' + scales, curve=CURVE)
     draw_figures(study, cells, records, tmp_path)
-    line = next(one for one in shown if one.name == "mappo")
+    line = next(one for one in shown[0].lines if one.name == "mappo")
+    assert shown[0].steps and shown[0].x == "Environment steps per seed"
     means = np.mean(CURVE["score"], axis=1)
     assert line.x.tolist() == CURVE["step"]
     np.testing.assert_allclose(line.band.point, ((means + 2) / 12 + (means + 2) / 4) / 2)
 
 
 def test_tasks_of_other_lengths_are_joined_by_shares_of_a_run(tmp_path: Path) -> None:
-    from shoal.studies.charts import _together
+    study, cells, records = studied(tmp_path, FIGURE.format("curves") + 'over = "environment"\nscale = "raw"\n')
 
-    short = np.array([10.0, 20.0]), np.array([[0.0], [1.0]])
-    long = np.array([30.0, 100.0]), np.array([[2.0], [3.0]])
-    steps, (a, b) = _together([short, long])
-    assert steps[0] == 50 and steps[-1] == 100 and len(steps) == 50  # from the share at which both have begun
-    np.testing.assert_allclose(a[:, 0], (steps - 50) / 50)
-    np.testing.assert_allclose(b[:, 0], 2 + (steps - 30) / 70)
+    def panel(**steps: list[int]) -> Any:
+        """Of curves that rise from 0 to 1 between these steps, and of one point at 1."""
+        for cell in cells:
+            x = steps[cell.environment.partition("/")[2]]
+            curve = {"step": x, "score": [[1.0 * i] * 5 for i in range(2 - len(x), 2)]}
+            records[cell.name] = replace(records[cell.name], curve=curve)
+        ((found,),) = [one.panels for one in studies_charts.charts_of(study, cells, records)]
+        return found
+
+    found = panel(climbing=[10, 20], two_step=[60, 200])
+    assert not found.steps and found.x == "Share of the steps (%)"
+    line = found.lines[0]
+    assert line.x[0] == 50 and line.x[-1] == 100 and len(line.x) == 50  # from the share at which both have begun
+    np.testing.assert_allclose(line.band.point, ((line.x - 50) / 50 + (2 * line.x - 60) / 140) / 2, atol=1e-12)
+    line = panel(climbing=[20], two_step=[60, 200]).lines[0]
+    assert line.x.tolist() == [100] and line.band.point.tolist() == [1]

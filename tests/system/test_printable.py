@@ -79,6 +79,31 @@ def test_help_and_configuration(tmp_path: Path, shoal: Callable, monkeypatch: py
 def test_markdown() -> None:
     evil = "<script>alert(1)</script> [x](javascript:alert(1)) 1 < 2 \x1b"
     safe = markdown_text(evil)
-    assert safe == "&lt;script>alert(1)&lt;/script> [x](javascript&#58;alert(1)) 1 < 2 \\x1b"
+    assert safe == r"&lt;script>alert(1)&lt;/script> [x]\(javascript:alert(1)) 1 < 2 \x1b"
     assert "<script" not in markdown_table([{f"<script>{EVIL}": evil}])
     assert markdown_text(safe) == safe
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "javascript:alert(1)",
+        "&#106;avascript:alert(1)",
+        "javascript&colon;alert(1)",
+        "javascript\\:alert(1)",
+        "< &Tab;JavaScript:alert(1)>",
+        "data:text/html,x",
+    ],
+)
+def test_markdown_has_no_links_that_run_something(address: str) -> None:
+    safe = [markdown_text(link) for link in (f"[x]({address})", f"![x]({address})", f"[x]: {address}\n\n[x]")]
+    assert safe == [f"[x]\\({address})", f"![x]\\({address})", f"[x]\\: {address}\n\n[x]"]
+    markdown = pytest.importorskip("markdown_it").MarkdownIt("commonmark")
+    markdown.validateLink = lambda _: True
+    assert "href" in markdown.render(f"[x]({address})")
+    assert not any(word in markdown.render(text) for text in safe for word in ("href", "src="))
+
+
+def test_markdown_keeps_links_to_pages() -> None:
+    text = "[a](https://x.y:80/z) [b](#c) [c](../d.toml): e:f [d](HTTP&colon;//x) [0, 1]: two [e](f/g:h?i:j)\n"
+    assert markdown_text(text) == text

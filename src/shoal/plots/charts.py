@@ -21,7 +21,7 @@ Vertical = Literal["linear", "log", "symlog"]
 """Scale of a vertical axis. ``symlog`` is linear between −1 and 1 and logarithmic beyond, for values of any sign."""
 Points = tuple[Real[np.ndarray, " _"], Band]
 """The x coordinates of X points, and the estimates there."""
-PER_SEED, PER_RUN = "Environment steps per seed", "Environment steps per run"
+PER_SEED = "Environment steps per seed"
 _LONGEST = 80
 """Largest number of characters of a metric's title."""
 
@@ -42,8 +42,6 @@ class Line:
     """The line and the ends of its band, which is not drawn where it is NaN."""
     seeds: Float[np.ndarray, "X seeds"] | None = None
     """Values of single seeds, which a page shows on request."""
-    first_seed: int | None = None
-    """The number of the first of them; None if it is unknown."""
     raw: Float[np.ndarray, " X"] | None = None
     """The values of which the line is a moving average, drawn as a thin line."""
     colour: int | None = None
@@ -123,18 +121,20 @@ def metric_words(metric: str) -> str:
     return SHARES.get(metric, metric)
 
 
+def capitalised(text: str) -> str:
+    """Text with its first letter in upper case, as it is otherwise."""
+    return text[:1].upper() + text[1:]
+
+
 def metric_title(metric: str) -> str:
     """A column of the log as the title of an axis; shares have their unit."""
     text = f"{SHARES[metric]} (%)" if metric in SHARES else metric.replace("_", " ").replace("/", ": ")
-    shown = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    return shown[:1].upper() + shown[1:]
+    return capitalised(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
 
 
-def seeds_line(
-    name: str, steps: Real[np.ndarray, " X"], values: Float[np.ndarray, "X seeds"], first: int | None = None
-) -> Line:
-    """The mean over seeds with its interval, :func:`~shoal.statistics.intervals.band`; ``first`` is the first seed."""
-    return Line(name, steps, Band(*band(values)), values, first)
+def seeds_line(name: str, steps: Real[np.ndarray, " X"], values: Float[np.ndarray, "X seeds"]) -> Line:
+    """The mean over seeds with its interval, :func:`~shoal.statistics.intervals.band`."""
+    return Line(name, steps, Band(*band(values)), values)
 
 
 def learning_curves(lines: Sequence[Line], metric: str, marks: Mapping[str, float | int] | None = None) -> Lines:
@@ -146,7 +146,7 @@ def efficiency(
     curves: Mapping[str, Points],
     label: str = "Normalised score",
     *,
-    steps: str | None = PER_RUN,
+    steps: str | None = PER_SEED,
     vertical: Vertical = "linear",
     seeds: Mapping[str, Float[np.ndarray, "X seeds"]] | None = None,
 ) -> Lines:

@@ -89,16 +89,18 @@ _FEW = 5
 """Largest number of lines whose legend stands inside the axes."""
 
 
-def legend_of_lines(axes: Any, figure: Any) -> None:
-    """A legend inside the axes, or below all axes for many lines, for which the figure becomes higher."""
-    handles, labels = axes.get_legend_handles_labels()
-    if len(labels) <= _FEW:
-        legend(axes)
+def legend_of_lines(every: Sequence[Any], figure: Any) -> None:
+    """A legend inside each of these axes, or one below all axes for many lines, for which the figure becomes higher."""
+    found = [axes.get_legend_handles_labels() for axes in every]
+    if max(len(labels) for _, labels in found) <= _FEW:
+        for axes in every:
+            legend(axes)
         return
+    lines = {place: one for handles, labels in found for place, one in zip(enumerate(labels), handles, strict=True)}
     width, height = figure.get_size_inches()
-    columns = max(1, int(width / (0.6 + 0.07 * max(map(len, labels)))))
-    figure.set_size_inches(width, height + 0.2 * math.ceil(len(labels) / columns))
-    legend(figure, handles=handles, loc="outside lower left", ncols=columns)
+    columns = max(1, int(width / (0.6 + 0.07 * max(len(label) for _, label in lines))))
+    figure.set_size_inches(width, height + 0.2 * math.ceil(len(lines) / columns))
+    legend(figure, handles=[*lines.values()], loc="outside lower left", ncols=columns)
 
 
 def step_unit(longest: float) -> tuple[float, str]:
@@ -162,7 +164,9 @@ def draw_stacked(panels: Sequence[Lines], path: Path | str, title: str = "") -> 
     figure = new_figure(7.2, 1.0 + 3.1 * len(panels))
     every = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
     word = _draw_lines(every, panels, 0.08)
-    legend_of_lines(every[0], figure)
+    names = [[line.name for line in panel.lines] for panel in panels]
+    told = [axes for i, axes in enumerate(every) if i == 0 or names[i] != names[0]]
+    legend_of_lines(told, figure)
     for axes, panel in zip(every, panels, strict=True):
         _draw_marks(axes, panel.marks)
     every[-1].set_xlabel(panels[-1].x + word, color=INK)
@@ -184,7 +188,7 @@ def _beside(panels: Sequence[Panel], title: str) -> Any:
         word = _draw_lines([axes], [panel], 0.06)
         axes.set_xlabel(panel.x + word, color=INK)
     if lined:
-        legend_of_lines(lined[0][0], figure)
+        legend_of_lines([lined[0][0]], figure)
     for axes, panel in every:
         if isinstance(panel, Estimates):
             _draw_rows(axes, panel, [PALETTE[0]] * len(panel.rows))

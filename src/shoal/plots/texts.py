@@ -4,6 +4,7 @@
 ``seconds`` (wall time of training so far).
 """
 
+import html
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -129,10 +130,20 @@ def markdown_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | N
 def markdown_text(text: str) -> str:
     """Markdown whose texts come from files of other people, without what a browser would execute.
 
-    HTML tags are shown as text, and links lead only to pages.
+    HTML tags are shown as text, and so are links but those to web pages and within their site.
     """
     text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", escaped(text))
-    return re.sub(r"(\]\(\s*|\]:\s*)(javascript|vbscript|data):", r"\1\2&#58;", text, flags=re.IGNORECASE)
+    return re.sub(r"\]([(:])(?=\s*<?\s*([^\s)\]]*))", _link, text)
+
+
+def _link(found: re.Match[str]) -> str:
+    """The start of a link's destination: of a scheme other than that of web pages, as a text that starts no link.
+
+    Renderers decode backslashes and entities in it, so ``&#106;avascript&colon;`` is a scheme too.
+    """
+    address = html.unescape(re.sub(r"\\(?=[!-/:-@[-`{-~])", "", found[2]))
+    unsafe = re.match(r"(?!https?:)[^/?#]*:", address, re.IGNORECASE)
+    return f"]\\{found[1]}" if unsafe else found[0]
 
 
 def summary(folder: Path | str, metric: str = "return", confidence: float = 0.95, ended: str = "") -> str:

@@ -4,9 +4,9 @@ A panel of lines is a JSON object:
 
 * ``x``, ``y``: titles of the axes; ``percent``, ``vertical``, ``stairs``: see :class:`~shoal.plots.charts.Lines`;
 * ``marks``: names and values of horizontal lines;
-* ``lines``: for each line its ``name``, the coordinates ``x`` [X], ``mean`` [X], ``low`` and ``high`` [X] or empty, and
-  ``seeds``, a list of [X] with ``names``, which the reader can show, and ``colour``, the number of its colour, if that
-  is not its place in the list. Unknown values are null.
+* ``lines``: for each line its ``name``, the coordinates ``x`` [X], ``mean`` [X], ``low`` and ``high`` [X] or empty,
+  ``seeds``, a list of [X], which the reader can show, and ``colour``, the number of its colour, if that is not its
+  place in the list. Unknown values are null.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from shoal.plots.charts import Estimates, Line, Lines
+from shoal.plots.charts import Estimates, Line, Lines, capitalised
 from shoal.plots.texts import estimate_texts
 from shoal.reporting.page import Html, html_table, tag
 from shoal.statistics.intervals import Estimate
@@ -73,7 +73,6 @@ def lines_data(panel: Lines) -> dict[str, Any]:
 def _line_data(line: Line, span: float) -> dict[str, Any]:
     """A line with the first :data:`SEEDS` of its seeds; none if it has only one. ``span`` is the chart's range."""
     kept = line.seeds.T[:SEEDS] if line.seeds is not None and line.seeds.shape[1] > 1 else []
-    first = 1 if line.first_seed is None else line.first_seed
     banded = (line.band.low < line.band.high).any()
     colour = {} if line.colour is None else {"colour": line.colour}
     return colour | {
@@ -83,7 +82,6 @@ def _line_data(line: Line, span: float) -> dict[str, Any]:
         "low": chart_numbers(line.band.low, span=span) if banded else [],
         "high": chart_numbers(line.band.high, span=span) if banded else [],
         "seeds": [chart_numbers(one, span=span) for one in kept],
-        "names": [f"seed {first + i}" for i in range(len(kept))],
     }
 
 
@@ -112,7 +110,7 @@ def chart_element(number: int, drawn: Drawn) -> Html:
 
 def estimates_table(panel: Estimates) -> Html:
     """A table of estimates and intervals, as numbers and as bars on one scale."""
-    title = f"{panel.title[:1].upper()}{panel.title[1:]}: " if panel.title else ""
+    title = f"{capitalised(panel.title)}: " if panel.title else ""
     every = [x for one in panel.rows.values() for x in one if math.isfinite(x)]
     low, high = panel.span or (min(every, default=0.0), max(every, default=1.0))
     if not high > low:

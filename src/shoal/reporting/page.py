@@ -8,6 +8,7 @@ import hashlib
 import html
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -32,9 +33,14 @@ Part = Html | str | None
 
 
 def escaped(text: object) -> Html:
-    """Text as HTML. Unprintable characters, for example control characters or a change of direction, become �."""
-    plain = "".join(x if x.isprintable() or x == "\n" else "\ufffd" for x in str(text))
+    """Text as HTML. Unprintable characters, for example control characters or a change of direction, become �, and the
+    spaces of other scripts a space."""
+    plain = "".join(x if x.isprintable() or x == "\n" else _printed(x) for x in str(text))
     return Html(html.escape(plain, quote=True))
+
+
+def _printed(x: str) -> str:
+    return " " if unicodedata.category(x) == "Zs" else "\ufffd"
 
 
 def tag(name: str, /, *parts: Part, **attributes: str | int | bool | None) -> Html:

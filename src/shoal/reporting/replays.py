@@ -52,6 +52,7 @@ from shoal.runs.load import learner_with_critic, seed_index
 from shoal.runs.run import Run
 from shoal.spec import Discrete, EnvSpec
 from shoal.storage import folders
+from shoal.system.files import to_json
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, record_each
 
 # Arrays of numbers as short text.
@@ -175,9 +176,12 @@ def recorded_episodes(
 
 def chosen_seeds(run: Run) -> list[tuple[int, str]]:
     """The seeds that a report plays, each with the reason: the best, the median and the worst seed of the final
-    evaluation, or the first seeds if there is none."""
+    evaluation, or the first seeds if there is none of the last policies."""
     count, first = run.settings.seeds, run.settings.seed
-    scores = (folders.read_evaluation(run.folder) or {}).get("per_seed")
+    found = folders.read_evaluation(run.folder) or {}
+    step, scores = found.get("step"), found.get("per_seed")
+    if type(step) is int and folders.newest_step(run.folder, run.settings.steps_per_update) > step:
+        scores = None
     try:
         scores = np.array(scores, np.float64)
     except (TypeError, ValueError):
@@ -264,7 +268,8 @@ def _counted(count: int, what: str) -> str:
 
 
 def _th(number: int) -> str:
-    return {2: "second", 3: "third"}.get(number, f"{number}th")
+    end = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return {2: "second", 3: "third"}.get(number, f"{number}{end}")
 
 
 _ROUNDED = Detail(NUMBERS)
@@ -319,7 +324,7 @@ def replays(
             and ``greedy``; seeds that it lacks are played.
 
     Raises:
-        InputError: a run does not have a seed, or ``episodes`` is below 1.
+        InputError: a run does not have a seed, ``episodes`` is below 1, or a value has no JSON form.
         CheckpointError: a run has no intact policy.
     """
     if not runs:
@@ -359,7 +364,8 @@ def _document(played: Sequence[Played], detail: Detail, greedy: bool | None) -> 
     )
     notes = detail.notes(played)
     greedy = all(one.run.acts_greedily for one in played) if greedy is None else greedy
-    return {"format": 1, "greedy": greedy, "same_start": same, "notes": notes, "fixed": fixed, "runs": runs}
+    document = {"format": 1, "greedy": greedy, "same_start": same, "notes": notes, "fixed": fixed, "runs": runs}
+    return to_json(document, "the replays")
 
 
 def _run(played: Played, detail: Detail, fixed: list[dict[str, Any]]) -> dict[str, Any]:
@@ -409,7 +415,7 @@ def _episode(
         messages, arrays["message"] = _texts(np.array(shown.messages)[steps])
     if shown.pictures:
         wanted = np.searchsorted(shown.shown, steps, side="right") - 1  # the picture at each step, or the last before
-        kept = np.unique(wanted[:: detail.picture_stride])
+        kept = np.unique(wanted)[:: detail.picture_stride]
         pictures, numbers = scenes.addresses([shown.pictures[i] for i in kept], detail.width)
         arrays["picture"] = numbers[np.searchsorted(kept, wanted, side="right") - 1]
     return {

@@ -83,8 +83,8 @@ def _chart(metric: str, runs: Sequence[tuple[str, Facts]], kinds: Sequence[Kind]
     for colour, (name, facts, prefix) in enumerate(kinds):
         if (found := _known(facts, prefix + metric)) is not None:
             evaluated |= prefix != ""
-            lines.append(replace(_curve(name, found, facts), colour=colour))
-            notes += _notes(found[1].shape[1], len(found[0]))
+            lines.append(replace(_curve(name, found), colour=colour))
+            notes += _notes(found[1], facts)
     if not lines:
         return None
     if len(lines) == len(runs) == 1 and not evaluated:
@@ -101,10 +101,10 @@ def _marks(metric: str, runs: Sequence[tuple[str, Facts]]) -> dict[str, float]:
     return {team: one[0] / _unit(name) for team, one in found.items() if one is not None and math.isfinite(one[0])}
 
 
-def _curve(name: str, found: tuple[np.ndarray, np.ndarray], facts: Facts) -> Line:
+def _curve(name: str, found: tuple[np.ndarray, np.ndarray]) -> Line:
     """A line of a run, of few enough points for a page."""
     steps, values = thinned(*found, points_for(found[1].shape[1]))
-    return seeds_line(name, steps, values, facts.seeds[0])
+    return seeds_line(name, steps, values)
 
 
 def _each_agent(label: str, facts: Facts, alone: bool) -> MetricChart | None:
@@ -114,9 +114,9 @@ def _each_agent(label: str, facts: Facts, alone: bool) -> MetricChart | None:
     known = {name: found for name, found in every.items() if found is not None}
     if len(known) < 2:
         return None
-    lines = [_curve(name, found, facts) for name, found in islice(known.items(), MAX_AGENT_CURVES)]
+    lines = [_curve(name, found) for name, found in islice(known.items(), MAX_AGENT_CURVES)]
     few = [f"The first {MAX_AGENT_CURVES} of {len(known)} agents."] if len(known) > MAX_AGENT_CURVES else []
-    note = " ".join([*few, *_notes(*next((values.shape[1], len(steps)) for steps, values in known.values()))])
+    note = " ".join([*few, *_notes(next(values for _, values in known.values()), facts)])
     title = "Return of each agent" if alone else f"Return of each agent, {label}"
     return MetricChart(_AGENT, Drawn(learning_curves(lines, "return"), title, note))
 
@@ -130,8 +130,11 @@ def _known(facts: Facts, column: str) -> tuple[np.ndarray, np.ndarray] | None:
     return (steps, values) if np.isfinite(values).any() else None
 
 
-def _notes(seeds: int, rows: int) -> list[str]:
-    parts = [f"Mean of {seeds} seeds; band: {interval_text(seeds)}." if seeds > 1 else "1 seed."]
+def _notes(values: np.ndarray, facts: Facts) -> list[str]:
+    """What a line of these values [rows, seeds] shows."""
+    rows, seeds = values.shape
+    alone = "1 seed." if len(facts.seeds) == 1 else "One value for all seeds."
+    parts = [f"Mean of {seeds} seeds; band: {interval_text(seeds)}." if seeds > 1 else alone]
     if rows > (points := points_for(seeds)):
         least, most = rows // points, -(-rows // points)
         of = f"{least} or {most}" if least < most else f"{least}"

@@ -274,7 +274,8 @@ def profile(
 
 
 def spanning(*algorithms: Scores, count: int = 201) -> Float[np.ndarray, " count"]:
-    """Equally spaced thresholds from just below the lowest score of all algorithms to the highest.
+    """Equally spaced thresholds from just below the lowest score of all algorithms to the highest; beyond it where
+    scores differ by rounding only.
 
     Raises:
         InputError: there is no algorithm or ``count`` is less than 2, or scores are malformed.
@@ -283,8 +284,11 @@ def spanning(*algorithms: Scores, count: int = 201) -> Float[np.ndarray, " count
         raise InputError("Thresholds need at least one algorithm and a count of at least 2.")
     every = np.concatenate([part for scores in algorithms for part in by_task(scores)])
     low, high = float(every.min()), float(every.max())
-    margin = 0.01 * (high - low) or 0.5
-    return np.linspace(low - margin, high + (margin if low == high else 0.0), count)
+    rounding = 1e-9 * max(abs(low), abs(high))
+    if high - low <= rounding:
+        margin = max(0.5, rounding)
+        return np.linspace(low - margin, high + margin, count)
+    return np.linspace(low - 0.01 * (high - low), high, count)
 
 
 def _resampled_means(parts: list[np.ndarray], seed: int) -> Float[np.ndarray, "tasks resamples"]:

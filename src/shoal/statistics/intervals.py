@@ -96,6 +96,32 @@ def band(
     return rows[:, 0], rows[:, 1], rows[:, 2]
 
 
+def share(reached: int, values: int, confidence: float = 0.95) -> Estimate:
+    """The share of values that have a property, and its exact interval, which is never empty.
+
+        low = quantile (1 − confidence) / 2 of Beta(k, n − k + 1)
+        high = quantile (1 + confidence) / 2 of Beta(k + 1, n − k)
+
+    Args:
+        reached: k, how many have it.
+        values: n, how many there are.
+        confidence: between 0 and 1.
+
+    Raises:
+        InputError: there are no values, or ``confidence`` is not between 0 and 1.
+
+    Source: Clopper and Pearson 1934, The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial.
+    """
+    from scipy.special import betaincinv  # JAX itself needs SciPy
+
+    check_confidence(confidence)
+    if values < 1:
+        raise InputError("An interval needs the values of at least one seed.")
+    k, n, tail = reached, values, (1 - confidence) / 2
+    low = float(betaincinv(k, n - k + 1, tail)) if k else 0.0
+    return k / n, low, float(betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
+
+
 def interval_text(values: int, confidence: float = 0.95) -> str:
     """The name of the interval of ``values`` values: "range" if it extends from the lowest to the highest."""
     reaches = values > 1 and _tail(values - 1.0, (values / (values - 1)) ** 0.5, confidence) < float(values) ** -values

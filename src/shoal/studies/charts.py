@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
 from shoal import statistics
 from shoal.errors import InputError
 from shoal.plots import charts
-from shoal.plots.charts import Panel, Points, Vertical
+from shoal.plots.charts import PER_SEED, Panel, Points, Vertical, capitalised
 from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.combinations import axes_of
 from shoal.studies.plan import Cell
@@ -70,8 +71,9 @@ def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Rec
             if not lines:
                 continue
             columns = column_head(first, entries.columns) if len(entries.heads) > 1 else ""
-            words = [study.name, str(figure.number), columns]
-            name = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.") for word in words if word)
+            words = [re.sub(r"[^A-Za-z0-9_.]+", "-", word) for word in (study.name, str(figure.number), columns)]
+            stem, used = "-".join(word for each in words if (word := each.strip("-."))), {chart.name for chart in found}
+            name = next(one for i in count(1) if (one := f"{stem}-{i}" if i > 1 else stem) not in used)
             try:
                 chart = _chart(figure, entries, lines, name, columns)
             except InputError as error:
@@ -111,8 +113,7 @@ def _chart(figure: Figure, entries: Entries, lines: Lines, name: str, columns: s
 
 def _curves(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     statistic = figure.statistics[0]
-    curves: dict[str, Points] = {}
-    seeds: dict[str, np.ndarray] = {}
+    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for name, cells in lines.items():
         each = [known_curve(entries.records[cell.name], figure.metric) for cell in cells]
         if any(len(steps) == 0 for steps, _ in each):
@@ -121,34 +122,37 @@ def _curves(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
             if cell.name in entries.levels:
                 worst, best = entries.levels[cell.name]
                 each[i] = each[i][0], (each[i][1] - worst) / (best - worst)
-        steps, values = _together([(steps, entries.unit * values) for steps, values in each])
-        curves[name] = steps, statistics.efficiency(values, statistic)
+        found[name] = [(steps, entries.unit * values) for steps, values in each]
+    if not found:
+        return None
+    same = all(np.array_equal(steps, each[0][0]) for each in found.values() for steps, _ in each)
+    curves: dict[str, Points] = {}
+    seeds: dict[str, np.ndarray] = {}
+    for name, each in found.items():
+        x, values = (each[0][0], [one for _, one in each]) if same else _over_shares(each)
+        curves[name] = x, statistics.efficiency(values, statistic)
         if len(values) == 1:
             seeds[name] = values[0]
-    if not curves:
-        return None
     what = entries.name.removesuffix(", mean over all updates")
-    label = "Normalised score" if entries.scaling != "raw" else what[:1].upper() + what[1:]
+    label = "Normalised score" if entries.scaling != "raw" else capitalised(what)
     brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
     if figure.metric.startswith(TRAINING):
         source = ""
     else:
         greedy = all(entries.records[cell.name].evaluations for cells in lines.values() for cell in cells)
         source = " Greedy evaluations during training." if greedy else " Episodes of training, which explores."
-    note = f"{STATISTICS[statistic].title.capitalize()} of the {what}; bands: {brackets}."
+    note = f"{capitalised(STATISTICS[statistic].title)} of the {what}; bands: {brackets}."
     note = note + source + _AXES[figure.vertical]
-    return note, [charts.efficiency(curves, label, vertical=figure.vertical, seeds=seeds)]
+    axis = PER_SEED if same else None
+    return note, [charts.efficiency(curves, label, steps=axis, vertical=figure.vertical, seeds=seeds)]
 
 
-def _together(each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Curves of several tasks at common steps: their own if they agree, otherwise interpolated over shares of a run."""
-    steps = each[0][0]
-    if all(len(other) == len(steps) and np.array_equal(other, steps) for other, _ in each):
-        return steps, [values for _, values in each]
-    shares = np.linspace(max(x[0] / x[-1] for x, _ in each), 1.0, POINTS)
-    longest = max(x[-1] for x, _ in each)
+def _over_shares(each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Curves of several tasks at common shares of their steps, in per cent, from where all have begun."""
+    start = max(x[0] / x[-1] for x, _ in each)
+    shares = np.linspace(start, 1.0, POINTS) if start < 1 else np.ones(1)
     moved = [np.stack([np.interp(shares * x[-1], x, run) for run in values.T], 1) for x, values in each]
-    return shares * longest, moved
+    return 100.0 * shares, moved
 
 
 def _samples(entries: Entries, lines: Lines, statistic: Statistic) -> dict[str, list[np.ndarray]]:
@@ -165,7 +169,7 @@ def _profiles(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     profiles = {name: (shown, statistics.profile(samples, levels)) for name, samples in every.items()}
     note = "Share of the seeds whose score exceeds τ, mean over tasks; bands: 95% stratified bootstrap intervals."
     raw = entries.scaling == "raw"
-    label = f"{entries.name.capitalize()} τ" if raw else "Normalised score τ"
+    label = f"{capitalised(entries.name)} τ" if raw else "Normalised score τ"
     return note, [charts.profiles(profiles, label)]
 
 
@@ -182,7 +186,7 @@ def _estimates(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     if not panels or len({frozenset(panel) for panel in panels.values()}) > 1:
         return None
     text = entries.name
-    label = text.capitalize() if entries.scaling == "raw" else "Normalised score"
+    label = capitalised(text) if entries.scaling == "raw" else "Normalised score"
     brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
     return f"Of the {text}; bars: {brackets}.", charts.estimates(panels, label)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.errors import InputError, unknown
 from shoal.studies.keys import key, label, labels, same
-from shoal.studies.study_file import StudyFile, Table
+from shoal.studies.study_file import ALONE, StudyFile, Table
 
 MAX_COMBINATIONS = 10_000
 """Largest number of combinations."""
@@ -212,12 +212,18 @@ def _check_scale(study: StudyFile, table: Table, title: str, shown: Sequence[Map
     if table.part == "tables" and "improvement" in table.statistics and not table.baseline:
         raise study.error(f"{title} statistic 'improvement' requires a baseline; set baseline.")
     if table.scale == "known":
+        if table.metric != "score":
+            raise study.error(f"{title} scale 'known' is for the score, not for {table.metric}; set raw or observed.")
         for values in shown:
             if not any(matches(values, level.where) for level in study.scales):
                 raise study.error(
                     f"{title} scale 'known' requires [[scales]] for every run, but {labels(values)} has none."
                 )
+    if "solved" in table.statistics and table.scale != "known":
+        raise study.error(f"{title} statistic 'solved' requires the best scores; set scale to known.")
     tasks = {tuple(key(values[axis]) for axis in table.over) for values in shown}
+    if table.paired and (not table.baseline or len(tasks) > 1 or not set(table.statistics) <= set(ALONE)):
+        raise study.error(f"{title} paired requires a baseline, single tasks, and as statistic {', '.join(ALONE)}.")
     if "optimality_gap" in table.statistics and (table.scale == "raw" or (table.scale is None and len(tasks) < 2)):
         raise study.error(
             f"{title} statistic 'optimality_gap' requires normalised scores; set scale to known or observed."

@@ -19,8 +19,8 @@ from shoal.options.flags import check_names, flags_of, options_from_json, overri
 from shoal.storage import manifest
 from shoal.studies.combinations import Combination, combinations
 from shoal.studies.keys import label, labels
-from shoal.studies.study_file import Protocol, StudyFile
-from shoal.studies.summaries import ALONE, STATISTICS
+from shoal.studies.study_file import ALONE, Protocol, StudyFile
+from shoal.studies.summaries import STATISTICS
 from shoal.system.files import to_json
 from shoal.system.shipped import page
 from shoal.training.settings import Settings

@@ -22,6 +22,8 @@ Scaling = Literal["raw", "known", "observed"]
 Kind = Literal["curves", "profiles", "estimates", "improvement"]
 TRAINING = "train/"
 """Prefix of a metric of training, whose curve the records keep (``[record] metrics``)."""
+ALONE = ("mean", "area", "drop")
+"""The statistics that are numbers of a single run."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,9 @@ class Table:
     ``observed`` in the table. None: raw for one task, else known where all tasks have such scores, else observed."""
     baseline: dict[str, Any] = field(default_factory=dict)
     """Values of row axes; if given, a second table compares each row with this one."""
+    paired: bool = False
+    """Whether the second table compares each seed with the same seed of the baseline, evaluated on the same episodes,
+    rather than all seeds of one with all of the other."""
 
     part = "tables"
 
@@ -110,9 +115,9 @@ class Reference:
 def parsed_table(number: int, part: Keys) -> Table:
     """Read one of ``[[tables]]``."""
     rows, columns, common = part.texts("rows"), part.texts("columns"), _common_keys(part)
-    baseline = part.table("baseline").flags()
-    part.end(("rows", "columns", "over", "title", "where", "metric", "statistic", "scale", "baseline"))
-    return Table(number=number, rows=rows, columns=columns, baseline=baseline, **common)
+    baseline, paired = part.table("baseline").flags(), part.take("paired", "true or false", (bool,), False)
+    part.end(("rows", "columns", "over", "title", "where", "metric", "statistic", "scale", "baseline", "paired"))
+    return Table(number=number, rows=rows, columns=columns, baseline=baseline, paired=paired, **common)
 
 
 def parsed_figure(number: int, part: Keys) -> Figure:

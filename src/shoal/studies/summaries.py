@@ -14,9 +14,9 @@ from jaxtyping import Float
 
 from shoal import statistics
 from shoal.plots.charts import SHARES
-from shoal.statistics.intervals import Estimate, interval, interval_text
+from shoal.statistics.intervals import Estimate, interval, interval_text, share
 from shoal.studies.record import Record
-from shoal.studies.study_file import TRAINING, Primary, StudyFile
+from shoal.studies.study_file import ALONE, TRAINING, Primary, StudyFile
 from shoal.training.evaluation import known_mean
 
 Samples = Float[np.ndarray, " _"]
@@ -121,6 +121,20 @@ def _improvement(tasks: Sequence[Samples], baseline: Sequence[Samples]) -> Estim
     return statistics.improvement(list(tasks), list(baseline))
 
 
+_SOLVED = 1.0 - 1e-3
+"""Normalised score from which on a seed has reached the best one."""
+
+
+def _solved(tasks: Sequence[Samples]) -> Estimate:
+    reached = np.concatenate(list(tasks)) >= _SOLVED
+    return share(int(reached.sum()), reached.size)
+
+
+def _solved_difference(tasks: Sequence[Samples], baseline: Sequence[Samples]) -> Estimate:
+    here, there = (np.concatenate(list(each)) >= _SOLVED for each in (tasks, baseline))
+    return interval(here, -there.astype(np.float64))
+
+
 def _of(title: str, name: str) -> Statistic:
     return Statistic(title, final_samples, partial(_aggregate, name), partial(_aggregate_difference, name))
 
@@ -130,13 +144,12 @@ STATISTICS = {
     "median": _of("median over tasks", "median"),
     "iqm": _of("interquartile mean", "iqm"),
     "optimality_gap": _of("optimality gap", "optimality_gap"),
+    "solved": Statistic("share of seeds that reach the best score", final_samples, _solved, _solved_difference),
     "improvement": Statistic("probability of improvement", final_samples, None, _improvement, scales=False),
     "area": Statistic("mean height of the learning curve", _area, _mean, _mean_difference),
     "drop": Statistic("largest fall of the learning curve", _drop, _mean, _mean_difference, scales=False),
 }
 """Statistics by name."""
-ALONE = ("mean", "area", "drop")
-"""Those that are numbers of a single run."""
 
 
 def primary_of(study: StudyFile) -> Primary:

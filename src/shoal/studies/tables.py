@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.plots.charts import SHARES, metric_title, metric_words
+from shoal.plots.charts import SHARES, capitalised, metric_title, metric_words
 from shoal.plots.texts import estimate_text, estimate_texts
-from shoal.statistics.intervals import Estimate, scaled
+from shoal.statistics.intervals import Estimate, interval, scaled
 from shoal.studies.combinations import axes_of, axes_of_table, matches
 from shoal.studies.keys import key, label
 from shoal.studies.plan import Cell
@@ -41,6 +41,8 @@ class Entries:
     """The worst and best score of each run, by the cell's name."""
     records: Mapping[str, Record]
     metric: str
+    paired: bool
+    """Whether differences are those between equal seeds."""
 
     @property
     def unit(self) -> float:
@@ -108,6 +110,10 @@ class Entries:
         here, there = self.samples(cells, statistic, other), self.samples(other, statistic, cells)
         if here is None or there is None:
             return None
+        if self.paired:
+            seeds = [self.records[cell.name].run["settings"]["seed"] for cell in (*cells, *other)]
+            equal = seeds[0] == seeds[1] and here[0].size == there[0].size > 1
+            return scaled(interval(here[0] - there[0]), self.unit) if equal else None
         found = statistic.difference(here, there)
         return found if statistic.estimate is None else scaled(found, self.unit)
 
@@ -130,7 +136,7 @@ def entries_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: M
     heads = {values_of_axes(cell, columns): cell for cell in shown}
     scaling = scaling_of(study, table, shown)
     levels = _levels(study, table, scaling, shown, columns, records)
-    return Entries(rows, columns, table.over, grid, heads, scaling, levels, records, table.metric)
+    return Entries(rows, columns, table.over, grid, heads, scaling, levels, records, table.metric, table.paired)
 
 
 def values_of_axes(cell: Cell, axes: Sequence[str]) -> Place:
@@ -149,7 +155,8 @@ def scaling_of(study: StudyFile, table: Table, shown: Sequence[Cell]) -> Scaling
         return table.scale
     if len({values_of_axes(cell, table.over) for cell in shown}) < 2:
         return "raw"
-    return "known" if all(level_of(study, cell.values) for cell in shown) else "observed"
+    known = table.metric == "score" and all(level_of(study, cell.values) for cell in shown)
+    return "known" if known else "observed"
 
 
 def _levels(
@@ -208,7 +215,7 @@ def tables_of(
     ``stale`` names are marked."""
     entries = entries_of(study, table, cells, records)
     known = [STATISTICS[name] for name in table.statistics]
-    name = metric_words(table.metric).replace("_", " ").capitalize()
+    name = capitalised(metric_words(table.metric).replace("_", " "))
     title = table.title or f"{name} by {' and '.join([*entries.rows, *entries.columns])}"
     parts: list[str | Rows] = []
     if alone := [one for one in known if one.estimate is not None]:
@@ -222,7 +229,7 @@ def tables_of(
     said = " and ".join(f"{axis} {label(wanted)}" for axis, wanted in table.baseline.items())
     what = "Probability of improvement over" if known[0].estimate is None else "Difference from"
     compared = _drawn(entries, known, others, _compared(entries, baseline, stale))
-    parts += [f"{what} {said}:", compared]
+    parts += [f"{what} {said}{', by pairs of equal seeds' if table.paired else ''}:", compared]
     return Section(title, tuple(parts if alone else [*parts, _note(entries, known)]))
 
 
@@ -330,7 +337,7 @@ def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
     brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
     names = [one.title for one in statistics]
     titles = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    text = f"{titles[:1].upper()}{titles[1:]} of the {entries.name}"
+    text = f"{capitalised(titles)} of the {entries.name}"
     parts = (text + (f" [{brackets}]." if brackets else "."), scaling_text(entries), _tasks_text(entries))
     return " ".join(part for part in parts if part)
 

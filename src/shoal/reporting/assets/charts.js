@@ -72,9 +72,9 @@ window.ShoalCharts = (() => {
         columns.push(line.low, line.high);
         series.push({ line: i, kind: "low", label: "", colour }, { line: i, kind: "high", label: "", colour });
       }
-      line.seeds.forEach((values, k) => {
+      line.seeds.forEach((values) => {
         columns.push(values);
-        series.push({ line: i, kind: "seed", label: line.names[k], colour });
+        series.push({ line: i, kind: "seed", label: "seed", colour });
       });
     });
     return { data: tables.length > 1 ? uPlot.join(tables) : tables[0], series };

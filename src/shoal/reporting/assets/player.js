@@ -175,7 +175,7 @@
     container.addEventListener("keydown", (event) => {
       const at = event.target.tagName;
       if (event.ctrlKey || event.metaKey || event.altKey || at === "SELECT" || !now.ready) return;
-      if (at === "BUTTON" && event.key === " ") return;
+      if (event.key === " " && (at === "BUTTON" || event.target.type === "checkbox")) return;
       const speeds = parts.SPEEDS;
       const faster = (by) => act.speed(speeds[Math.max(0, Math.min(speeds.length - 1, speeds.indexOf(now.speed) + by))]);
       const keys = {
