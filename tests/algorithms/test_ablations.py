@@ -76,3 +76,10 @@ def test_an_algorithm_of_the_users_own_that_takes_no_parts_is_refused_them() -> 
     mine.make(SPEC, Config(**vars(BASE)), SCALE)
     with pytest.raises(InputError, match="baseline replaces parts of the algorithm, which make of 'my_idea'"):
         mine.make(SPEC, Config(**OPTIMAL), SCALE)
+
+    def twice(spec: Any, config: Any, scale: Any, **parts: Any) -> Any:
+        return mappo.make(spec, config, scale, credit=None, **parts)
+
+    module.make = twice  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="baseline replaces credit of the algorithm, which 'my_idea' replaces too"):
+        algorithms.WithAblations(module, algorithms.ABLATIONS["mappo"]).make(SPEC, Config(**OPTIMAL), SCALE)

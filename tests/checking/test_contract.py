@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -42,6 +43,7 @@ UPDATING = {
     "divides by none": (contract.no_agents_alive, "dead agents", "every agent is dead gives NaN"),
     "host noise": (contract.repeated_update, "determinism", "differs when the same update is made twice"),
     "random make": (contract.vmapped_seeds, "seeds", "differs when two seeds are updated together"),
+    "alone on each device": (contract.equal_devices, "devices", "policy['theta'] differs after an update on two"),
     "branches": (contract.traced_numbers, "traced numbers", "rate cannot be a traced array"),
 }
 RECURRENT = {
@@ -127,6 +129,15 @@ def test_faults_of_config_and_make_are_found(flaw: str, subject: str, level: str
     findings = [*contract.saved_config(module), *contract.refusals(module)[0]]
     (finding,) = findings
     assert (finding.subject, finding.level) == (subject, level) and said in finding.sentence
+
+
+def test_why_make_refuses_every_team_is_told() -> None:
+    def make(spec: Any, config: Any, scale: Any) -> Any:
+        raise library.InputError(f"batch 64 does not divide {scale.num_envs} environments.")
+
+    module: Any = SimpleNamespace(Config=flawed.Config, make=make)
+    (finding,) = contract.refusals(module)[0]
+    assert finding.sentence.endswith("and of one agent: batch 64 does not divide 4 environments.")
 
 
 def test_an_exception_is_a_finding_with_its_own_frames(monkeypatch: pytest.MonkeyPatch) -> None:

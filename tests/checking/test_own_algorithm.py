@@ -70,6 +70,12 @@ def test_attributes_that_are_no_fields_are_refused(mistake: str, mistaken: Calla
     assert str(refused.value) == said
 
 
+def test_a_field_with_the_name_of_a_setting_is_refused(mistaken: Callable[[str], Path]) -> None:
+    mistaken("@dataclass(frozen=True)\nclass Config(mappo.Config):\n    reward_scale: float = 5.0\n")
+    with pytest.raises(InputError, match=r"mistaken has the field 'reward_scale', which every run has as a setting"):
+        merged("mistaken", "matrix/climbing")
+
+
 def test_other_attributes_are_not_refused(mistaken: Callable[[str], Path]) -> None:
     mistaken(
         "@dataclass(frozen=True)\nclass Config(mappo.Config):\n    kinds: ClassVar[int] = 3\n    plain = 4\n"

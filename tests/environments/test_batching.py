@@ -58,6 +58,15 @@ def test_the_single_form_is_a_batch_of_one():
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[0]), first, many)
 
 
+def test_one_function_of_the_single_form_alone_is_not_replaced():
+    """Training would go on with that of the batched form."""
+    made = single(toys.busy().spec, fused.vmapped(toys.busy()))
+    shaped = replace(made, step=lambda key, state, action: made.step(key, state, action))
+    with pytest.raises(InputError, match=r"one alone was replaced: replace batched as well, or set it to None\.$"):
+        validate(shaped)
+    validate(replace(shaped, batched=None))
+
+
 def test_a_wrong_batched_form_is_refused_in_a_sentence():
     env = toys.busy()
     form = fused.vmapped(env)

@@ -11,12 +11,17 @@ import numpy as np
 import pytest
 
 import toys
+from shoal import algorithms
 from shoal.equations import normalise, targets
+from shoal.errors import InputError
+from shoal.options.flags import override
+from shoal.runs.build import make_algorithm
 from shoal.sides.opponents import FrozenPolicies, against
 from shoal.sides.past_selves import against_past
 from shoal.sides.reward_normalisation import RETURN, normalise_rewards, return_deviation
 from shoal.sides.sides import Side, _joined, narrowed
-from shoal.types import Algorithm, Learner, Step, Trajectory
+from shoal.training.settings import Settings
+from shoal.types import Algorithm, Learner, Scale, Step, Trajectory
 
 SPEC = toys.busy().spec
 T, E, N, GAMMA, CLIP = 6, 2, SPEC.num_agents, 0.5, 1.5
@@ -54,6 +59,12 @@ def played(algorithm: Algorithm, rewards: np.ndarray, last: np.ndarray, alive: n
     step, extras = (jax.tree.map(lambda *x: jnp.stack(x), *each) for each in (steps, extras))
     outcome = step._replace(reward=jnp.float32(rewards), last=jnp.array(last))
     return Trajectory(step, jnp.zeros((T, E, N), jnp.int32), extras, outcome, before)
+
+
+def test_rewards_of_an_algorithm_without_a_discount_are_not_normalised() -> None:
+    settings, config = override(Settings(), {"normalise_rewards": True}), algorithms.get("random").Config()
+    with pytest.raises(InputError, match=r"by the discounted return, and random has no discount gamma\.$"):
+        make_algorithm("random", toys.busy().spec, config, settings, Scale(4, 2, 1))
 
 
 def test_returns_start_anew_with_each_episode_and_the_dead_do_not_count() -> None:

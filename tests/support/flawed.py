@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import shoal
+from shoal.equations import reduce
 from shoal.types import Algorithm, EnvSpec, Learner, Scale, Step, Trajectory
 
 WIDTH = 3
@@ -112,7 +113,9 @@ def make_with(flaw: str, spec: EnvSpec, config: Any) -> Algorithm:
 
     def update(learner: Learner, traj: Trajectory, key: jax.Array) -> Any:
         alive = traj.step.alive
-        weight = jnp.ones_like(alive) / alive.size if flaw == "no weights" else alive / jnp.maximum(alive.sum(), 1)
+        together = (lambda x: x) if flaw == "alone on each device" else reduce.total
+        count = jnp.maximum(together(alive.sum()), 1)
+        weight = jnp.ones_like(alive) / alive.size if flaw == "no weights" else alive / count
 
         def loss(theta: jax.Array) -> jax.Array:
             def turn(hidden: Any, moment: tuple[Step, jax.Array]) -> Any:
@@ -129,7 +132,7 @@ def make_with(flaw: str, spec: EnvSpec, config: Any) -> Algorithm:
             return total / alive.sum() if flaw == "divides by none" else total
 
         theta = learner.policy["theta"]
-        slope = jax.grad(loss)(theta)
+        slope = together(jax.grad(loss)(theta))
         if flaw == "host noise":
             slope = slope + host_noise(slope)
         after = theta if flaw == "learns nothing" else theta - config.rate * slope

@@ -41,6 +41,20 @@ def algorithm(num_envs: int) -> Algorithm:
     return mappo.make(toys.busy().spec, override(mappo.Config(), flags), Scale(num_envs, T, 10))
 
 
+def test_copies_of_an_array_that_differ_between_devices_are_named() -> None:
+    devices = jax.devices()[:2]
+    mesh = jax.sharding.Mesh(np.array(devices), ("x",))
+
+    def of(one: float, other: float, spec: Any) -> Any:
+        shards = [jax.device_put(jnp.full((1, 2), x), device) for x, device in zip((one, other), devices, strict=True)]
+        shape = (2, 2) if spec else (1, 2)
+        return jax.make_array_from_single_device_arrays(shape, jax.NamedSharding(mesh, jax.P(*spec)), shards)
+
+    equal, parts = of(1.0, 1.0, ()), of(1.0, 2.0, ("x",))
+    assert sharding.unequal_copies({"equal": equal, "parts": parts, "nan": of(np.nan, np.nan, ())}) == ""
+    assert sharding.unequal_copies({"equal": equal, "net": {"bias": of(1.0, 1.01, ())}}) == "net/bias"
+
+
 def noise(num_envs: int) -> Trajectory:
     """A trajectory that nobody played."""
     rng, spec = np.random.default_rng(0), toys.busy().spec

@@ -104,6 +104,22 @@ def test_metrics_of_episodes_are_columns_by_their_names(tmp_path: Path) -> None:
     assert {name for name in fixed if "/" not in name} == set(COLUMNS)  # names that check_spec refuses
 
 
+def test_metrics_of_an_update_do_not_replace_other_columns(tmp_path: Path) -> None:
+    metrics, stats = reports()
+    names = ("return", "return/agent_0", "returns", "episodes", "step", "count", "spent")
+    own = metrics | dict.fromkeys(names, metrics["entropy"])
+    plain, rows = (
+        feed(trainer_in(tmp_path / str(i), steps=UPDATES * 48, rows=4), [11], (found, stats))
+        for i, found in enumerate((metrics, own))
+    )
+    for row, other in zip(rows, plain, strict=True):
+        aside = {name: row.pop(f"update/{name}") for name in names}
+        assert all(values == row["entropy"] for values in aside.values())
+        for timed in ("seconds", "steps_per_second"):
+            del row[timed], other[timed]
+        assert row == other
+
+
 def test_metrics_that_no_episode_has_are_named_once(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

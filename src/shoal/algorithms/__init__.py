@@ -7,6 +7,7 @@ the functions of another one's file.
 import difflib
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -260,7 +261,15 @@ class WithAblations(ModuleType):
                     f"{option} replaces parts of the algorithm, which make of {self.__name__!r} does not take: leave "
                     f"{option} out, or write def make(spec, config, scale, **parts) and pass **parts on."
                 ) from None
-            return make(*given, **parts)
+            try:
+                return make(*given, **parts)
+            except TypeError as error:
+                if twice := re.search(r"multiple values for keyword argument '(\w+)'", str(error)):
+                    raise InputError(
+                        f"{option} replaces {twice[1]} of the algorithm, which {self.__name__!r} replaces too: leave "
+                        f"{option} out."
+                    ) from None
+                raise
 
         return takes
 

@@ -22,6 +22,7 @@ from shoal.checking.specimen import (
     BOX,
     DISCRETE,
     TEAM,
+    UPDATES,
     E,
     Specimen,
     compiled_act,
@@ -33,6 +34,7 @@ from shoal.checking.specimen import (
     tree_difference,
     updating,
 )
+from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
 from shoal.options.flags import check_names, flags_of, override
 from shoal.presets import own_presets, sizes_for
@@ -40,7 +42,8 @@ from shoal.storage.checkpoint import Checkpoints
 from shoal.system.files import to_json
 from shoal.system.shipped import page
 from shoal.training.settings import Settings
-from shoal.types import Box, EnvSpec, Learner, Trajectory
+from shoal.training.sharding import plan_layout
+from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
 
 # Requirements of ``Config`` and ``make``: flags that can be saved, errors of one sentence, traced hyper-parameters.
 
@@ -116,13 +119,14 @@ def valid_presets(name: str, module: Any) -> Iterator[Finding]:
 
 def refusals(module: Any) -> tuple[list[Finding], list[EnvSpec]]:
     """Unsupported teams raise an ``InputError`` of one sentence; returns findings and the supported teams."""
-    findings, accepted = [], []
+    findings, accepted, rejected = [], [], dict[str, None]()
     raised: dict[str, tuple[Exception, list[str]]] = {}
     for spec in (DISCRETE, BOX, TEAM, ALONE):
         try:
             made(module, tiny(module.Config()), spec)
             accepted.append(spec)
         except InputError as problem:
+            rejected[" ".join(str(problem).split())] = None
             if "\n" in str(problem) or not str(problem).endswith("."):
                 text = f"the message of make's InputError for {spec.name} is not one sentence: {str(problem)!r}."
                 findings.append(Finding("warning", "refusals", text))
@@ -135,9 +139,8 @@ def refusals(module: Any) -> tuple[list[Finding], list[EnvSpec]]:
         )
         findings.append(Finding("error", "refusals", text, trace))
     if not accepted:
-        findings.append(
-            contract_error("refusals", "make rejects every team: discrete and continuous actions, and one agent.")
-        )
+        teams = "of discrete and of continuous actions, and of one agent"
+        findings.append(contract_error("refusals", f"make rejects every team, {teams}: {' '.join(rejected)}"))
     return findings, accepted
 
 
@@ -457,6 +460,30 @@ def vmapped_seeds(one: Specimen) -> Iterator[Finding]:
             return
 
 
+def equal_devices(one: Specimen) -> Iterator[Finding]:
+    """On two devices, each with half of the environments, the updated learner is the same; untested on one device."""
+    if len(jax.devices()) < 2:
+        return
+    half = one.module.make(one.spec, one.config, Scale(E // 2, one.length, UPDATES))
+    each: Any = jax.P(None, DEVICES)
+    cut = Trajectory(each, each, each, each, jax.P(DEVICES))  # the recurrent state has no axis of timesteps
+    mesh = plan_layout(1, E, 2).mesh
+
+    def apart(learner: Learner, traj: Trajectory, key: jax.Array) -> Any:
+        return jax.tree.map(lambda x: x[None], updating(half)(learner, traj, key)[0])
+
+    two = fast(
+        jax.shard_map(apart, mesh=mesh, in_specs=(jax.P(), cut, jax.P()), out_specs=jax.P(DEVICES), check_vma=False)
+    )(one.learner, one.trajectory, UPDATE_KEY)
+    first, second = (jax.tree.map(lambda x, i=i: x[i], two) for i in range(2))
+    if path := tree_difference(first, second, 1e-3):
+        yield contract_error(
+            "devices",
+            f"{path} differs after an update on two devices, each with half of the environments: add gradients and "
+            f"means over devices with shoal.equations.reduce.",
+        )
+
+
 def _moved(one: Specimen) -> Learner:
     """Another learner: the first one after an update."""
     return one.update(one.learner, one.trajectory, jax.random.key(4))[0]
@@ -495,6 +522,7 @@ UPDATE_RULES = (
     no_agents_alive,
     repeated_update,
     vmapped_seeds,
+    equal_devices,
     restored_checkpoint,
 )
 

@@ -25,6 +25,8 @@ def single(
     def step(key: PRNGKeyArray, state: PyTree, action: Array) -> tuple[PyTree, Step]:
         return jax.tree.map(lambda x: x[0], batched.step(key, jax.tree.map(lambda x: x[None], state), action[None]))
 
+    # Training takes the batched form: what replaces these has to replace it as well (validation.py).
+    reset.of_batch = step.of_batch = batched  # type: ignore[attr-defined]
     return Environment(spec, reset, step, render, batched, outline)
 
 

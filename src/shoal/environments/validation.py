@@ -36,6 +36,11 @@ def validate(env: Environment) -> None:
     _check_alike(spec, "reset", state, "step", after)
     if env.batched is None:
         return
+    if getattr(env.reset, "of_batch", None) is not getattr(env.step, "of_batch", None):
+        raise InputError(
+            f"{spec.name}: training takes the batched form of reset and step, of which one alone was replaced: replace "
+            f"batched as well, or set it to None."
+        )
     batch = (COPIES,)
     state, first = _traced(spec.name, "batched.reset", lambda key: env.batched.reset(key, COPIES), key)  # type: ignore[union-attr]
     _check_step(spec, "batched.reset", first, batch)

@@ -5,6 +5,7 @@ is the part of it that suffices to act.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -411,8 +412,10 @@ def _normalised(name: str, spec: EnvSpec, config: Any, settings: Settings, one: 
         raise InputError(f"{name} acts on the global state, which blind does not hide: {how}.")
     if not settings.normalise_rewards:
         return algorithm
-    gamma = max(value for flag, value in flags_of(config).items() if flag.endswith("gamma"))  # the largest of all sides
-    return normalise_rewards(algorithm, spec, gamma, settings.reward_clip)
+    gammas = [value for flag, value in flags_of(config).items() if re.fullmatch(r"(side\d+_)?gamma", flag)]
+    if not gammas:
+        raise InputError(f"normalise_rewards divides by the discounted return, and {name} has no discount gamma.")
+    return normalise_rewards(algorithm, spec, max(gammas), settings.reward_clip)  # the largest of all sides
 
 
 def acting_algorithm(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Key
@@ -105,6 +106,23 @@ def sharded(f: Callable[..., Any], layout: Layout, in_specs: PyTree, out_specs: 
         return f(*jax.tree.map(lambda x: x if x.size else jax.numpy.zeros_like(x), args))
 
     return jax.shard_map(inside, mesh=layout.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def unequal_copies(tree: PyTree) -> str:
+    """The path of the first array whose copies on several devices differ by more than a thousandth of its largest
+    number; empty if none does. Only devices of this process are compared."""
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        if not isinstance(leaf, jax.Array) or not jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating):
+            continue
+        first: dict[str, np.ndarray] = {}
+        for shard in leaf.addressable_shards:
+            x = np.asarray(shard.data, np.float32)
+            other = first.setdefault(str(shard.index), x)
+            if not np.allclose(
+                x, other, rtol=0.0, atol=1e-3 * np.abs(np.nan_to_num(other)).max(initial=0.0), equal_nan=True
+            ):
+                return jax.tree_util.keystr(path, simple=True, separator="/")
+    return ""
 
 
 def one_device_per_core(least: int = 1) -> None:

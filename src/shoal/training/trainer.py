@@ -11,12 +11,14 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
+from shoal.environments.spec_rules import COLUMNS
 from shoal.errors import CallbackError, CheckpointError, GameError, InputError, NonFiniteError
 from shoal.game import HostEnvironment
 from shoal.spec import EnvSpec
 from shoal.storage.checkpoint import Checkpoints, to_host
 from shoal.storage.log import LOG_FILE, Log, or_none, read_log
 from shoal.storage.step_folders import committed_steps
+from shoal.system.shipped import page
 from shoal.training import checks, ending, evaluation, hosted, hosts
 from shoal.training.callbacks import Hooks
 from shoal.training.ending import Standing
@@ -24,7 +26,7 @@ from shoal.training.hosts import Order
 from shoal.training.program import Program, TrainState, compile_program, placed_state
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
-from shoal.training.sharding import Layout
+from shoal.training.sharding import Layout, unequal_copies
 from shoal.training.stopping import Stop, Stopped, ready
 from shoal.types import Algorithm, AnyEnvironment, EpisodeStats, Learner, PyTree, Seconds
 
@@ -115,7 +117,7 @@ class Trainer:
         self.log = Log(folder, settings.tensorboard, self.progress.warn, guard)
         self.selection = evaluation.selection_of(env, algorithm, settings, folder, run, guard)
         self.state: TrainState | None = None
-        self.at, self.hooks, self._saved = Standing(0), Hooks(), -1
+        self.at, self.hooks, self._saved, self._unequal = Standing(0), Hooks(), -1, False
         self._restored = False
         """Whether a checkpoint was restored, and the folder is not yet as the checkpoint requires."""
         self._row: dict[str, Any] = {}
@@ -298,6 +300,7 @@ class Trainer:
         if self._saved == self.update or self.state is None:
             return
         check_learner(self.on_host(self.state.learner), self.update, self.settings.seed, self._saved, self.log.folder)
+        self._warn_of_unequal_devices()
         self.log.repair()
         self.log.flush()
         meta = self.at.as_json() | {"row": self._row, "rows": self.log.count, "shards": dict(self.layout.mesh.shape)}
@@ -308,6 +311,17 @@ class Trainer:
         self._save_policy()
         self._saved = self.update
         self.hooks.checkpoint(self.checkpoints.folder)
+
+    def _warn_of_unequal_devices(self) -> None:
+        """Warn once if the devices that train a seed have learners of their own, of which the first is saved."""
+        assert self.state is not None
+        if not self._unequal and (name := unequal_copies(self.state.learner)):
+            self._unequal = True
+            self.progress.warn(
+                f"{name} of the learner differs between the devices of a seed: the update has to add gradients and "
+                f"means over devices with shoal.equations.reduce ({page('your-algorithm.md')}), or train with "
+                f"--devices 1."
+            )
 
     def _save_policy(self) -> None:
         assert self.state is not None
@@ -332,7 +346,8 @@ class Trainer:
         """Add the metrics of n updates to the current row; write the row when it is complete."""
         metrics, stats = results
         check_metrics(metrics, self.update, self.settings.seed, self._saved, self.log.folder)
-        columns, start, written = {**metrics, **sums_of(stats)}, 0, {}
+        own = {column_of(name, self.env.spec): values for name, values in metrics.items()}
+        columns, start, written = {**own, **sums_of(stats)}, 0, {}
         while start < n:  # a call may fill several rows, or a part of one
             stop = min(n, start + max(1, self.per_row - self._row.get("count", 0)))
             share = spent * (stop - start) / n
@@ -560,8 +575,9 @@ def log_row(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: 
 
 
 def column_of(name: str, spec: EnvSpec) -> str:
-    """The log's column of an update's metric; a name that the environment's metrics also have gets a prefix."""
-    return f"update/{name}" if name in spec.metrics else name
+    """The log's column of an update's metric; a name that another column also has gets a prefix."""
+    taken = (*spec.metrics, *(f"return/{agent}" for agent in spec.agents), *COLUMNS, *_NO_METRICS)
+    return f"update/{name}" if name in taken else name
 
 
 def _add(before: list | None, values: np.ndarray) -> list:
