@@ -136,6 +136,15 @@ def test_every_array_that_is_not_taken_has_a_reason() -> None:
     }
 
 
+def test_first_layers_that_differ_in_their_width_alone_read_the_same_inputs() -> None:
+    spec, source = toys.busy().spec, init_from.Source(Path("there"), "mappo", toys.busy().spec, None, {})  # type: ignore[arg-type]
+    left: Any = {"policy/actor/layers/0/kernel": ((1, 9, 4), (1, 9, 8))}
+    said = init_from.account(source, init_from.Transfer({}, left, (), (), 0, {}), spec)
+    assert said[1] == "actor.layers.0.kernel is 1 × 9 × 4 here and 1 × 9 × 8 there."
+    left = {"policy/actor/layers/0/kernel": ((1, 9, 4), (1, 12, 4))}
+    assert "agent_id" in init_from.account(source, init_from.Transfer({}, left, (), (), 0, {}), spec)[1]
+
+
 def learner_shapes(name: str, kind: str, **flags: Any) -> Any:
     """Of an algorithm's new learner with one seed."""
     made = get(name).make(spec_of(kind), config_of(name, kind, **flags), Scale(4, 6, 10))

@@ -14,14 +14,18 @@ import pytest
 import counters
 import shoal as library
 import toys
-from shoal.algorithms import ippo
+from shoal.algorithms import get, ippo
 from shoal.errors import CheckpointError, InputError
+from shoal.options.flags import override
+from shoal.runs import api
+from shoal.runs import build as building
 from shoal.runs import open as opening
 from shoal.runs.build import opponents_in
 from shoal.runs.load import past_selves
 from shoal.runs.run import Run
 from shoal.sides.opponents import FrozenPolicies, OpponentOptions, act_frozen, against
 from shoal.sides.past_selves import PRESENT, PastStatistics, against_past, put
+from shoal.storage.checkpoint import Checkpoints
 from shoal.training import crossplay as playing
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Learner, Step, Trajectory
@@ -203,6 +207,46 @@ def test_past_selves_take_part_in_cross_play(early: Path) -> None:
     assert "advantage" in result.rating_table()
 
 
+PAST: dict[str, Any] = {"opponents": "past", "past_window": 2, "num_envs": 8, "rollout_length": 4, "devices": 1}
+
+
+@pytest.mark.parametrize(("name", "flags", "every"), [("ippo", {}, 50), ("iql", {"learning_starts": 320}, 45)])
+def test_the_pool_spans_the_run_and_not_its_schedules(
+    name: str, flags: dict[str, Any], every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 100 rollouts, nine only fill the buffer of iql."""
+    asked: list[int] = []
+
+    def spy(*parts: Any) -> Algorithm:
+        asked.append(parts[4])
+        return against_past(*parts)
+
+    monkeypatch.setattr(building, "against_past", spy)
+    settings = override(Settings(), PAST | {"steps": 3200, "schedule_steps": 32_000})
+    config = override(get(name).Config(), {"hidden": (4,)} | flags)
+    building.build(name, building.wrapped_environment(toys.busy(), settings), config, settings)
+    assert asked[-1] == every
+
+
+def test_the_steps_of_past_selves_count_those_that_fill_a_buffer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = override(get("iql").Config(), {"hidden": (4,), "learning_starts": 320})
+    run = Run(tmp_path / "run", "iql", "toys:busy", {}, override(Settings(), PAST), config, toys.busy())
+    names: list[str] = []
+
+    def play(env: Any, players: Any, *_: Any) -> Any:
+        names.extend(player.name for player in players)
+        raise InputError("nothing is played")
+
+    monkeypatch.setattr(Run, "_learner", lambda _: None)
+    monkeypatch.setattr(api, "past_selves", lambda *_: {0: None, 5: None})
+    monkeypatch.setattr(playing, "play_matches", play)
+    with pytest.raises(InputError, match="nothing is played"):
+        library.crossplay(run, past=True)
+    assert names == ["run after 0 steps", "run after 448 steps", "run"]
+
+
 @pytest.mark.slow
 def test_runs_without_past_selves_take_part_too(early: Path, tmp_path: Path) -> None:
     other = library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "other", seeds=2, **TINY).folder
@@ -298,6 +342,26 @@ def test_opponents_are_copied_once(early: Path, tmp_path: Path) -> None:
         library.train("ippo", "toys:busy", steps=64, folder=run.folder, **TINY)
 
 
+def test_a_run_plays_its_copy_of_opponents_that_train_on(
+    early: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opponents, loaded, plain = shutil.copytree(early, tmp_path / "opponents"), [], api.trainer_of
+
+    def trainer_of(run: Run, *rest: Any) -> Any:
+        loaded.append(run._opponents())
+        trainer, theirs = plain(run, *rest), library.open_run(opponents)
+        newer = jax.tree.map(lambda x: x + 1, theirs._learner().policy)
+        Checkpoints(opponents / "policy", 2, theirs._identity()).save(9, newer, {"env": "toys:busy"})
+        return trainer
+
+    monkeypatch.setattr(api, "trainer_of", trainer_of)
+    monkeypatch.setattr(api, "_trained", lambda run, *_: run)
+    flags = TINY | {"opponents": str(opponents), "side": ("0",)}
+    run = library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "run", **flags)
+    kept = opponents_in(str(run.folder / "opponents"), SPEC)
+    jax.tree.map(np.testing.assert_array_equal, loaded[0].policies, kept.policies)
+
+
 def test_a_run_that_learned_one_side_plays_no_other(early: Path, tmp_path: Path) -> None:
     with trained.untrained():
         flags = TINY | {"opponents": str(early), "side": ("0",), "eval_episodes": 0}
@@ -306,6 +370,7 @@ def test_a_run_that_learned_one_side_plays_no_other(early: Path, tmp_path: Path)
         library.train(
             "ippo", "toys:busy", steps=64, opponents=str(one.folder), side=("1",), folder=tmp_path / "x", **TINY
         )
+    assert not (tmp_path / "x").exists()
 
     shutil.rmtree(one.folder / "opponents")
     description = one.folder / "run.json"

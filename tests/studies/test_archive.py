@@ -145,6 +145,16 @@ def test_a_record_that_is_gathered_while_the_folder_is_listed_is_read_from_the_a
     assert records_of_cells(folder, cells) == before and names(folder) == {archive.ARCHIVE_FILE}
 
 
+def test_a_record_that_is_gathered_after_it_was_listed_is_read_from_the_archive(folder: Path) -> None:
+    listed = archive.stored(folder).values()
+    before = [one.contents() for one in listed]
+    archive.gather(folder)
+    assert [one.contents() for one in listed] == before
+    (folder / archive.ARCHIVE_FILE).unlink()
+    with pytest.raises(InputError, match="There is no record"):
+        next(iter(listed)).contents()
+
+
 def test_only_one_process_moves_records(folder: Path) -> None:
     with lock.hold(folder):
         assert archive.gather(folder) == 0 and len(list(folder.glob("*.json"))) == 3

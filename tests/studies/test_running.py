@@ -263,3 +263,11 @@ def test_records_are_read_back_as_they_were_returned(runs: Runs, file: Path) -> 
     report = shoal.study(file, only={"gamma": 0.9, "algorithm": ["mappo"]}, progress=False)
     for name, record in report.records.items():
         assert read_record(file.parent / "records" / "demo" / f"{name}.json") == record
+
+
+def test_a_damaged_record_of_another_run_does_not_fail_those_that_were_selected(runs: Runs, file: Path) -> None:
+    damaged = record_path(file.parent / "records" / "demo", cells_of(file)[0])
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("{", encoding="utf-8")
+    report = shoal.study(file, only={"algorithm": "qmix"}, progress=False)
+    assert report.ok and len(report.records) == 4 and len(list(damaged.parent.glob("*.json"))) == 5

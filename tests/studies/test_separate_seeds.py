@@ -13,12 +13,12 @@ import shoal
 from shoal.cli import main
 from shoal.errors import InputError
 from shoal.storage import log
-from shoal.studies import execution
+from shoal.studies import execution, running
 from shoal.studies.archive import ARCHIVE_FILE, extract
 from shoal.studies.record import Record, read_record, write_record
 from shoal.studies.results import markdown_page
 from shoal.studies.separate import SEEDS_FOLDER, join_seeds, joined, seed_cells, write_seed
-from shoal.studies.state import records_of_cells
+from shoal.studies.state import record_path, records_of_cells
 from shoal.studies.study_file import read_study
 from support.small_studies import TINY, cells_of, made_record, toml, write_study_file
 
@@ -249,3 +249,17 @@ def test_the_command_selects_seeds(tmp_path: Path, made: list[str], capsys: pyte
     assert "mappo in matrix/climbing: 2 of 3 seeds recorded" in capsys.readouterr().out
     assert main([*words, "seed=7"]) == 2
     assert "--only seed cannot be 7; the runs have 4, 5, 6." in capsys.readouterr().err
+
+
+def test_a_seed_that_is_joined_while_it_is_read_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_study_file(tmp_path, TEXT)
+    (cell,) = cells_of(path)
+    part, whole = seed_cells(cell)[0], made_record(cell, (1.0, 2.0, 3.0))
+
+    def gone(*_: Any) -> Any:
+        write_record(record_path(tmp_path, cell), whole)
+        raise InputError("There is no record.")
+
+    monkeypatch.setattr(running, "records_of_seeds", gone)
+    report = running.StudyReport(read_study(path), [], [], {}, [cell], wholes={part.name: cell})
+    assert running._recorded_meanwhile(report, tmp_path, part) and report.records == {cell.name: whole}

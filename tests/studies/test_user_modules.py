@@ -1,16 +1,19 @@
 """What only reads a study file imports no module that it names without being told to: the file may be a stranger's."""
 
 import hashlib
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shoal as library
 from shoal.errors import InputError
+from shoal.runs import api
 from shoal.storage import manifest
-from shoal.studies import running, user_modules
+from shoal.studies import execution, running, user_modules
 from shoal.studies.plan import Cell
 from shoal.studies.record import read_record, write_record
 from shoal.studies.results import markdown_page
@@ -163,6 +166,36 @@ def test_the_modules_of_a_run(file: Path) -> None:
     assert module_digests(neither) == {} and "study_nets" not in sys.modules
     file.write_text(STUDY.replace("matrix/climbing", "study_game:game"))
     assert module_digests(cells_of(file)[3]) == {"study_game": digest(GAME)}
+
+
+def test_a_run_is_continued_with_permission_for_what_its_study_names(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its copy of opponents may name other modules."""
+    asked: list[bool] = []
+
+    def resume(*_: Any, trust: bool, **how: Any) -> Any:
+        asked.append(trust)
+        raise InputError("nothing is trained")
+
+    monkeypatch.setattr(api, "resume", resume)
+
+    def keep_run(folder: Path, **config: str) -> None:
+        run = made_record(cell).run
+        run = run | {"config": run["config"] | config}
+        folder.mkdir(parents=True)
+        text = json.dumps({"format": manifest.RUN_FORMAT, "config": run, "made_with": {}})
+        (folder / "run.json").write_text(text, encoding="utf-8")
+        with pytest.raises(InputError, match="nothing is trained"):
+            execution._trained(cell, False)
+
+    for cell in cells_of(file):
+        keep_run(cell.folder)
+    assert asked == [True, True, True, False], "own algorithm and network, own algorithm, own network, neither"
+    cell = cells_of(file)[2]
+    keep_run(cell.folder / "opponents")
+    keep_run(cell.folder / "opponents" / "opponents", network="evil:net")
+    assert asked[4:] == [True, False]
 
 
 def test_a_record_has_what_was_imported(file: Path) -> None:

@@ -180,6 +180,24 @@ def test_columns_of_tables_are_aligned(rivals: CrossPlay) -> None:
     assert "-11.00 (-11.00 … -11.00)" in two
 
 
+def test_who_won_does_not_depend_on_which_side_is_side_1() -> None:
+    """The metrics are those of the environment's side 0, which wins with the higher action; returns are equal."""
+    plain = toys.coordination()
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        state, outcome = plain.step(key, state, action)
+        return state, outcome._replace(
+            reward=jnp.zeros(2), metrics=jnp.stack([action[0] > action[1], action[0] < action[1]]).astype(float)
+        )
+
+    env = Environment(replace(plain.spec, metrics=("won", "lost"), sides=(0, 1)), plain.reset, step)
+    for side, won in (((0,), 1), ((1,), -1)):
+        found = crossplay.play_matches(env, [constants("high", 2), constants("low", 1)], side, jax.random.key(0), 1)
+        assert found.won == won and found.scores.tolist() == [[0.5, 1], [0, 0.5]]
+        assert found.ratings[0][0] > found.ratings[0][1]
+        assert (found._replace(won=0).scores == 0.5).all(), "of other sides the returns decide"
+
+
 def coverage(estimate: Callable, same: bool) -> float:
     """How often the interval holds the true mean 0, where seeds matter on both sides and together."""
     rng, seeds, hits, tries = np.random.default_rng(0), 6, 0, 300

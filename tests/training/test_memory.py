@@ -15,8 +15,9 @@ from shoal.environments.matrix import climbing
 from shoal.errors import InputError
 from shoal.options.flags import override
 from shoal.rollouts import fused
-from shoal.training import crossplay, evaluation, memory
+from shoal.training import checks, crossplay, evaluation, memory
 from shoal.training.program import trajectory_shape
+from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Scale
 
@@ -85,3 +86,14 @@ def test_episodes_of_evaluation_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
 def test_too_many_python_objects_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="131072 host environments, and the limit is 65536"):
         shoal.train("mappo", counters.hosted(True), folder=tmp_path / "run", num_envs=65_536, seeds=2, progress=False)
+
+
+@pytest.mark.parametrize(("final", "count"), [(1, "4e6"), (0, "2e6")])
+def test_evaluations_during_training_count_in_the_modes_that_they_play(
+    final: int, count: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a final evaluation nothing decides how the policies act, and only the modes are played."""
+    monkeypatch.setattr(memory, "free", lambda _: 10**6)
+    flags = {"seeds": 2, "eval_every": 64, "curve_episodes": 1_000_000, "eval_episodes": final}
+    with pytest.raises(InputError, match=rf"^{count} episodes of up to 7 steps .*; lower curve_episodes\.$"):
+        checks.check_evaluations(toys.busy(), override(Settings(), flags), modes=2)

@@ -21,7 +21,7 @@ from shoal.runs import final_evaluation
 from shoal.runs.build import build, check_build, check_hosts, told_of_teams
 from shoal.runs.init_from import source_of, start_from
 from shoal.runs.load import devices_before, past_selves
-from shoal.runs.open import keep_changed, keeping, keeping_resumed, open_run, permit_training
+from shoal.runs.open import copied_opponents, keep_changed, keeping, keeping_resumed, open_run, permit_training
 from shoal.runs.run import Run
 from shoal.sides.opponents import PAST
 from shoal.storage import manifest
@@ -32,7 +32,7 @@ from shoal.storage.zoo import check_trainable, located, name_of, shown
 from shoal.system import shipped
 from shoal.system.files import written_to
 from shoal.system.forks import check_not_forked
-from shoal.training import checks, hosts, pretraining
+from shoal.training import checks, feed, hosts, pretraining
 from shoal.training import crossplay as playing
 from shoal.training.callbacks import Callback, Given, accepted, with_callbacks
 from shoal.training.crossplay import CrossPlay
@@ -110,10 +110,11 @@ def train_configured(
         with hold(where) as lock:  # a folder that was created here is removed again on bad input
             check_free(where)
             run = new_run(found, where)
-            trainer = trainer_of(run, progress, lock.check)
-            trainer.notes.append(preset_note(found.algorithm, found.name))
-            if run.settings.init_from:
-                start_from(trainer, Path(run.settings.init_from))
+            with copied_opponents(run):
+                trainer = trainer_of(run, progress, lock.check)
+                trainer.notes.append(preset_note(found.algorithm, found.name))
+                if run.settings.init_from:
+                    start_from(trainer, Path(run.settings.init_from))
             lock.check()
             with keeping(run, trainer):
                 return _trained(run, trainer, hooks)
@@ -477,8 +478,10 @@ def crossplay(
         algorithm = made.setdefault((run.algorithm, run.config, repr(alike), frozen), run._acting())
         name, greedily = name_of(run.folder), run.acts_greedily
         pool = past_selves(run.folder, algorithm, run.settings, run._identity()) if has_past else {}
+        sizes = run.settings.num_envs, run.settings.rollout_length
+        waiting = feed.updates_before_learning(run._with_critic().replay, *sizes) if has_past else 0
         for updates, learner in pool.items():
-            step = updates * run.settings.steps_per_update
+            step = (updates + waiting if updates else 0) * run.settings.steps_per_update
             title = f"{name} after {step:,} steps"
             players.append(playing.Player(title, run.algorithm, algorithm, learner, greedily))
         players.append(playing.Player(name, run.algorithm, algorithm, run._learner(), greedily))

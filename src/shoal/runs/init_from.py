@@ -349,7 +349,8 @@ def account(source: Source, transfer: Transfer, spec: EnvSpec) -> list[str]:
     lines = [f"{begin}{len(taken)} of {len(every)} arrays are taken ({_listed(taken, every) or 'none'})."]
     other = {name: (here, there) for name, (here, there) in left.items() if there not in (None, here)}
     for name, (here, there) in list(other.items())[:LINES]:
-        why = _widths(source.spec, spec) if name.endswith("actor/layers/0/kernel") else ""
+        first = name.endswith("actor/layers/0/kernel") and here[-2] != there[-2]
+        why = _widths(source.spec, spec) if first else ""
         if name.endswith("actor/head/kernel") and source.spec.action.width != spec.action.width:
             why = f": there are {spec.action.width} actions here and {source.spec.action.width} there"
             why += ", and only network 'universal' has no output of its own for each" if spec.targets else ""

@@ -114,6 +114,19 @@ def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def copied_opponents(run: Run) -> Iterator[None]:
+    """Copy the opponents of a new run that is built from the copy inside the block, since theirs may train meanwhile;
+    the copy is removed if it cannot be built."""
+    run._opponents()  # refuses them by the name that the user gave
+    _keep_opponents(run)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
+        raise
+
+
 def _keep_opponents(run: Run) -> None:
     """Copy the policies that a run plays against into its folder, so that it does not depend on theirs."""
     name, copy = run.settings.opponent_options.opponents, run.folder / OPPONENTS

@@ -18,7 +18,7 @@ from shoal.bounds import Bounds, Count, check_bounds
 from shoal.errors import InputError
 from shoal.sides.reward_normalisation import each_buffer
 from shoal.sides.sides import Side, narrowed, of_all_sides
-from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Scale, Step, Trajectory
+from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
 PAST = "past"
 """The value of ``opponents`` for self-play against past selves."""
@@ -57,9 +57,9 @@ class OpponentOptions:
             if self.opponents != PAST and getattr(self, name) != getattr(plain, name):
                 raise InputError(f"{name} needs opponents 'past', not {self.opponents!r}.")
 
-    def every(self, scale: Scale) -> int:
-        """Updates between two policies of the pool."""
-        return self.past_every or max(1, scale.num_updates // self.past_window)
+    def every(self, updates: int) -> int:
+        """Updates between two policies of the pool, in a run of ``updates`` updates."""
+        return self.past_every or max(1, updates // self.past_window)
 
 
 class FrozenPolicies(NamedTuple):

@@ -53,13 +53,19 @@ class Stored(NamedTuple):
         return self.name.startswith("tuning-")
 
     def contents(self) -> Any:
-        """The record as JSON.
+        """The record as JSON, also if it was moved to the archive meanwhile (:func:`gather`).
 
         Raises:
-            InputError: it is damaged.
+            InputError: it is damaged, or no longer there.
         """
         if self.line is None:
-            return parsed(self.path)
+            try:
+                return parsed(self.path)
+            except InputError:
+                moved = None if self.path.exists() else archived(self.path.with_name(ARCHIVE_FILE)).get(self.name)
+                if moved is None:
+                    raise
+                return moved.contents()
         found = from_json(_parsed(self.line, self.where))
         found.pop("name", None)
         return found

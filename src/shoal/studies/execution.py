@@ -2,14 +2,20 @@
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shoal import algorithms
+from shoal.config.resolve import completed
 from shoal.errors import InputError, NonFiniteError, Terminated, unknown
+from shoal.options.flags import flags_of
 from shoal.runs import api, behaviour
+from shoal.runs.build import OPPONENTS, folder_of_opponents
 from shoal.runs.run import Run
+from shoal.security import user_modules
+from shoal.sides.opponents import PAST
 from shoal.statistics.scores import MAX_FLOAT32
 from shoal.storage import log, manifest
 from shoal.storage.checkpoint import Checkpoints
@@ -20,6 +26,7 @@ from shoal.studies.record import Record, rounded_numbers
 from shoal.studies.user_modules import module_digests
 from shoal.system import notices
 from shoal.training.evaluation import BEST_FOLDER, Evaluation
+from shoal.trust.run_file import config_of_run
 
 POINTS = 50
 """Largest number of points of a learning curve in a record."""
@@ -66,9 +73,39 @@ def _trained(cell: Cell, progress: bool) -> Run:
         )
     if difference := cell.difference(manifest.read_run_json(cell.folder)["config"]):
         raise InputError(f"{cell.folder} contains another run ({difference}); move or delete that folder.")
-    # The study file names the same algorithm and environment as the folder, so the user has requested their import.
-    own = bool(algorithms.own(cell.algorithm))
-    return api.resume(cell.folder, environment=cell.environment, trust=own, progress=progress)
+    found = cell.merged()
+    trust = requested(cell.algorithm, flags_of(found.settings) | flags_of(found.config), cell.folder)
+    return api.resume(cell.folder, environment=cell.environment, trust=trust, progress=progress)
+
+
+def requested(algorithm: str, flags: Mapping[str, Any], folder: Path) -> bool:
+    """Whether a run's folder names modules of the user's own, and only those that its study names: the user has
+    requested their import. What the folder's copy of opponents names counts as well.
+
+    Args:
+        algorithm: the run's algorithm in the study.
+        flags: its settings and hyper-parameters there.
+        folder: the run's.
+
+    Raises:
+        InputError: a ``run.json`` is missing or damaged.
+    """
+    named, found = _own_names(algorithms.canonical(algorithm), completed(flags)), set[str]()
+    opponents, copy = flags.get("opponents"), folder / OPPONENTS
+    if opponents not in (None, PAST) and not copy.is_dir() and folder_of_opponents(str(opponents)):
+        return False  # they would be read from a folder of their own
+    while folder.is_dir():
+        entries = config_of_run(folder)
+        found |= _own_names(entries["algorithm"], entries["config"], entries["settings"])
+        folder /= OPPONENTS
+    return bool(found) and found <= named
+
+
+def _own_names(algorithm: str, *options: Mapping[str, Any]) -> set[str]:
+    """The names of algorithms, networks and opponents in modules of the user's own."""
+    values = [value for part in options for value in user_modules.naming(part).values()]
+    own = {part for part in algorithm.split("+") if algorithms.own(part)}
+    return own | {value for value in values if isinstance(value, str) and ":" in value}
 
 
 def record_of(cell: Cell, run: Run, found: Evaluation, best: Evaluation | None, seconds: float) -> Record:

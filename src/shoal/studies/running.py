@@ -6,7 +6,7 @@ The runs are checked with their environments before the first one starts.
 import gc
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
@@ -243,9 +243,17 @@ def study(
         report.page = write_again(measured_again, report.compared, where.parent)
     if not dry_run:
         wanted = every if measured_again is None else measured_again.new
-        if len(report.records) == len(cells) and len(records_of_cells(where, wanted, silent)) == len(wanted):
+        if len(report.records) == len(cells) and _all_recorded(where, wanted):
             archive.gather(where)
     return report
+
+
+def _all_recorded(records: Path, cells: Sequence[Cell]) -> bool:
+    """Whether all runs have a record that can be read, also those that were not selected."""
+    try:
+        return len(records_of_cells(records, cells, silent)) == len(cells)
+    except InputError:
+        return False
 
 
 def _separated(report: StudyReport, missing: list[Cell], records: Path, seeds: tuple[int, ...] | None) -> list[Cell]:
@@ -348,7 +356,8 @@ def _recorded_meanwhile(report: StudyReport, records: Path, cell: Cell) -> bool:
     """Whether another process has recorded a run of a single seed since this one began."""
     if (whole := report.wholes.get(cell.name)) is None:
         return False
-    report.seeds |= records_of_seeds(records, [cell])
+    with suppress(InputError):  # another process has joined and deleted it since its folder was listed
+        report.seeds |= records_of_seeds(records, [cell])
     _join(report, records, whole)
     return cell.name in report.seeds or whole.name in report.records
 

@@ -24,14 +24,15 @@ def check_evaluations(env: Environment, settings: Settings, modes: int = 1) -> N
     Args:
         env: the environment.
         settings: the run's.
-        modes: of acting that the final evaluation plays, each with all episodes.
+        modes: of acting that evaluations play, each with all episodes.
 
     Raises:
         InputError: they do not.
     """
     played = {"eval_episodes": modes * settings.evaluation_episodes(env)}
     if settings.eval_every is not None:
-        played["curve_episodes"] = settings.episodes_between(env)
+        both = modes if settings.eval_episodes != 0 else 1  # as in shoal.training.evaluation.selection_of
+        played["curve_episodes"] = both * settings.episodes_between(env, both)
     for name, episodes in played.items():
         memory.check_episode_memory(env.spec, settings.seeds, episodes, env.spec.horizon, name)
 

@@ -228,6 +228,9 @@ class CrossPlay(NamedTuple):
     """``EnvSpec.metrics`` by name: ``metrics[name][a][b]`` is [S_a, S_b, episodes], NaN where unknown."""
     greedy: tuple[bool, ...] = ()
     """For each run whether its actions were greedy rather than sampled."""
+    won: int = 0
+    """How the metrics ``won`` and ``lost``, which are those of the environment's own side 0, count for side 1: 1 if it
+    is that side, −1 if it is all others, 0 if neither, so that they decide nothing."""
 
     @property
     def mean(self) -> Float[np.ndarray, "R R 2"]:
@@ -257,14 +260,14 @@ class CrossPlay(NamedTuple):
     def scores(self) -> Float[np.ndarray, "R R"]:
         """Mean result of each run on side 1 with each on side 2: 1 for an episode that side 1 wins, ½ for a draw.
 
-        The side with the higher return wins, unless the environment has the metrics ``won`` and ``lost``, which then
-        determine the result.
+        The side with the higher return wins, unless the environment has the metrics ``won`` and ``lost`` and side 1 is
+        its own side 0 or all others; these metrics then determine the result.
         """
-        decided = {"won", "lost"} <= set(self.metrics)
+        decided = self.won and {"won", "lost"} <= set(self.metrics)
 
         def result(a: int, b: int) -> float:
             if decided:
-                margin = self.metrics["won"][a][b] - self.metrics["lost"][a][b]
+                margin = self.won * (self.metrics["won"][a][b] - self.metrics["lost"][a][b])
             else:
                 margin = self.returns[a][b][..., 0] - self.returns[a][b][..., 1]
             return float(np.nanmean((np.sign(margin) + 1) / 2))
@@ -435,5 +438,7 @@ def play_matches(
     }
     agents = [tuple(x for i, x in enumerate(env.spec.agents) if (i in side) == mine) for mine in (True, False)]
     names, kinds = tuple(p.name for p in players), tuple(p.kind for p in players)
-    modes = tuple(p.greedy for p in players)
-    return CrossPlay(names, kinds, (agents[0], agents[1]), returns, metrics, modes)
+    modes, own = tuple(p.greedy for p in players), [team == 0 for team in env.spec.teams]
+    chosen = [i in side for i in range(env.spec.num_agents)]
+    won = 1 if chosen == own else -1 if chosen == [not mine for mine in own] else 0
+    return CrossPlay(names, kinds, (agents[0], agents[1]), returns, metrics, modes, won)

@@ -10,6 +10,7 @@ from shoal.errors import InputError
 from shoal.studies import execution
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
+from shoal.studies.tuning.structures import Instance
 from support import small_studies
 from support.small_studies import TUNING, check_refused, made_record, write_tuning_file
 
@@ -288,6 +289,15 @@ def test_a_trial_that_scales_rewards_twice(tmp_path: Path) -> None:
     text = TUNING.replace("mappo", "qmix").replace("epochs = 1\nminibatches = 1", flags)
     text = text.replace("learning_rate =", "normalise_rewards = { values = [true] }\nlearning_rate =")
     assert "would both scale rewards" in refused(write_tuning_file(tmp_path, text))
+
+
+def test_what_ends_runs_early_does_not_end_trials(tmp_path: Path) -> None:
+    ends = "steps = 1024\neval_every = 64\nstop_at = 1.0\ntime_budget = 60\n"
+    path = write_tuning_file(tmp_path, TUNING.replace("steps = 1024\n", ends))
+    report = shoal.tune(path, out=tmp_path / "out", dry_run=True)
+    (search,) = report.searches.values()
+    settings = Instance(search.settings[0], {}).settings
+    assert (settings.eval_every, settings.stop_at, settings.time_budget) == (None, None, None)
 
 
 def test_a_missing_optuna_names_its_extra(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import jax
 import numpy as np
@@ -9,8 +10,12 @@ import pytest
 
 import shoal
 from shoal.errors import NonFiniteError
+from shoal.storage import manifest
+from shoal.studies.tuning import running
 from shoal.studies.tuning.record import TuningRecord
+from shoal.studies.tuning.search import Search
 from shoal.studies.tuning.separate import SEED_DISTANCE, SeparateRuns
+from shoal.system.files import to_json
 from support.small_studies import TUNING, write_tuning_file
 
 TEXT = TUNING.replace('"matrix/two_step"', '"counters:hosted"').replace("steps = 1024", "steps = 128\nnum_workers = 0")
@@ -84,3 +89,36 @@ def test_a_search_continues_and_a_trial_that_diverges_leaves(tmp_path: Path, mon
 def test_the_plan_says_that_trials_are_runs(tmp_path: Path) -> None:
     report = shoal.tune(write_tuning_file(tmp_path, TEXT), out=tmp_path / "out", dry_run=True, trust=True)
     assert "trials are runs, one after the other" in report.plan and "traced" not in report.plan
+
+
+def test_what_ends_runs_early_does_not_end_trials(tmp_path: Path, monkeypatch: Any) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def train(*_: Any, **flags: Any) -> Any:
+        asked.append(flags)
+        raise NonFiniteError("NaN")
+
+    monkeypatch.setattr("shoal.runs.api.train", train)
+    ends = "steps = 128\neval_every = 64\nstop_at = 1.0\ntime_budget = 60\n"
+    report = shoal.tune(write_tuning_file(tmp_path, TEXT.replace("steps = 128\n", ends)), out=tmp_path / "out")
+    assert not report.ok and len(asked) == 3
+    assert all(flags[name] is None for flags in asked for name in ("eval_every", "stop_at", "time_budget"))
+
+
+def test_a_search_that_is_recorded_later_names_what_it_was_trained_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = manifest.describe_machine()
+    there = here | {"commit": "ab" * 20 + "+", "platform": "another", "hardware": here["hardware"] | {"cores": 999}}
+    monkeypatch.setattr(running, "product_rate", lambda: 1e11)
+    method: Any = MagicMock(ranges={}, rungs=[], values={})
+
+    def recorded(machines: list[dict[str, Any]]) -> TuningRecord:
+        state = Search(method, [], [], machines=to_json(machines))
+        monkeypatch.setattr(Search, "reached", lambda _: {})
+        monkeypatch.setattr(Search, "winner", lambda _: 0)
+        return running.tuning_record_of(state)
+
+    record = recorded([here, there])
+    assert (record.commit, record.changed, record.platform) == ("ab" * 20, True, "another")
+    assert record.hardware["cores"] == 999 and record.hardware["product_gflops"] is None
+    assert record.hardware["earlier"] == [to_json(here["hardware"])]
+    assert recorded([there, here]).hardware["product_gflops"] == 100.0

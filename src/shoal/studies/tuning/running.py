@@ -60,7 +60,9 @@ def tuning_record_of(state: Search) -> TuningRecord:
     Raises:
         NonFiniteError: all trials diverged.
     """
-    method, made, reached = state.method, manifest.describe_machine(), state.reached()
+    method, here, reached = state.method, manifest.describe_machine(), state.reached()
+    made = here | (state.machines[-1] if state.machines else {})  # that trained last, perhaps in another process
+    rate = rounded_numbers(product_rate() / 1e9) if made["hardware"] == to_json(here["hardware"]) else None
     commit: str | None = made["commit"]
     tuning = method.tuning
     names = ("eta", "rounds", "seeds", "seed", "episodes", "evaluation_seed", "draw", "search", "default", "greedy")
@@ -82,9 +84,7 @@ def tuning_record_of(state: Search) -> TuningRecord:
         commit=commit.removesuffix("+") if commit else None,
         changed=bool(commit) and commit.endswith("+"),
         platform=made["platform"],
-        hardware=made["hardware"]
-        | {"product_gflops": rounded_numbers(product_rate() / 1e9)}
-        | earlier_hardware(made | {"earlier": state.machines}),
+        hardware=made["hardware"] | {"product_gflops": rate} | earlier_hardware(made | {"earlier": state.machines}),
         seconds={name: rounded_numbers(value) for name, value in state.seconds.items()},
         behaviour=state.behaviour or [],
     )

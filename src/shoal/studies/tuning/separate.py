@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal import algorithms
 from shoal.errors import NonFiniteError, Terminated
+from shoal.options.flags import flags_of
 from shoal.runs import api
 from shoal.runs.run import Run
 from shoal.storage import manifest
+from shoal.studies.execution import requested
 from shoal.studies.record import rounded_numbers
-from shoal.studies.tuning.structures import Instance, Trial, TrialScores
+from shoal.studies.tuning.structures import WHOLE, Instance, Trial, TrialScores
 from shoal.training.stopping import Stop
 
 SEED_DISTANCE = 10_000_000
@@ -75,11 +76,12 @@ class SeparateRuns:
         setting, per_update = self.instance.setting, self.instance.settings.steps_per_update
         cell, steps = setting.cell, self.instance.updates[number] * per_update
         if (folder / manifest.RUN_JSON).exists():
-            own = bool(algorithms.own(cell.algorithm))  # the study file names it, as the folder does
-            return api.resume(folder, environment=cell.environment, trust=own, progress=progress, steps=steps)
+            named = flags_of(self.instance.settings) | flags_of(self.instance.config)
+            trust = requested(cell.algorithm, named, folder)
+            return api.resume(folder, environment=cell.environment, trust=trust, progress=progress, steps=steps)
         flags: dict[str, Any] = (
             cell.flags | self.instance.fixed | {"seeds": self.tuning.seeds, "seed": self.tuning.seed}
         )
         flags |= {"steps": steps, "schedule_steps": self.instance.updates[-1] * per_update}
-        flags |= {"eval_every": None, "eval_episodes": 0}
+        flags |= WHOLE | {"eval_episodes": 0}
         return api.train(cell.algorithm, cell.environment, env=cell.env, folder=folder, progress=progress, **flags)

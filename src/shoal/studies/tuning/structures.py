@@ -42,6 +42,8 @@ from shoal.types import Algorithm, Environment, Scale
 
 Trial = dict[str, Any]
 """The values of one trial, by flag."""
+WHOLE: Trial = {"eval_every": None, "stop_at": None, "time_budget": None}
+"""Settings by which every trial trains all steps of its rungs, without evaluations in between."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class Instance:
         method = setting.method
         settings, self.config = (override(x, fixed) for x in (setting.settings, setting.config))
         last, tuning = method.rungs[-1].steps, method.tuning
-        settings = override(settings, {"seeds": tuning.seeds, "seed": tuning.seed, "steps": last, "eval_every": None})
+        settings = override(settings, {"seeds": tuning.seeds, "seed": tuning.seed, "steps": last} | WHOLE)
         settings.check()
         for name in ("init_from", "schedule_steps"):
             if getattr(settings, name) is not None:
