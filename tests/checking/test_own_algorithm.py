@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+import toys
 from shoal import algorithms
 from shoal.checking import contract, specimen
 from shoal.checking.findings import Finding
 from shoal.checking.specimen import DISCRETE
 from shoal.config.resolve import merged
 from shoal.errors import InputError
+from shoal.runs.build import check_build
+from shoal.training.settings import Settings
 
 HEAD = """
 from dataclasses import dataclass
@@ -74,6 +77,20 @@ def test_a_field_with_the_name_of_a_setting_is_refused(mistaken: Callable[[str],
     mistaken("@dataclass(frozen=True)\nclass Config(mappo.Config):\n    reward_scale: float = 5.0\n")
     with pytest.raises(InputError, match=r"mistaken has the field 'reward_scale', which every run has as a setting"):
         merged("mistaken", "matrix/climbing")
+
+
+def test_an_algorithm_that_cannot_be_made_for_acting_is_refused_before_it_trains(
+    mistaken: Callable[[str], Path],
+) -> None:
+    mistaken(
+        "from shoal.errors import InputError\nConfig = mappo.Config\n"
+        "def make(spec, config, scale):\n    if scale.num_envs < 4:\n        raise InputError('Too few.')\n"
+        "    return mappo.make(spec, config, scale)\n"
+    )
+    env, settings = toys.busy(), Settings(num_envs=4, rollout_length=4, devices=1)
+    config = algorithms.get("mistaken").Config()
+    with pytest.raises(InputError, match=r"can be trained but not act, .* with one minibatch: Too few\.$"):
+        check_build("mistaken", env, config, settings)
 
 
 def test_other_attributes_are_not_refused(mistaken: Callable[[str], Path]) -> None:

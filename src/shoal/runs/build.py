@@ -197,7 +197,26 @@ def _built(
         algorithm = make(config)
     if algorithm.stochastic and isinstance(env, Environment):
         checks.check_evaluations(env, settings, modes=2)  # greedy and sampled
+    if algorithms.own(name):
+        _check_acting(name, env, config, settings, opponents)
     return Built(env, config, algorithm, layout, make, scale.num_updates)
+
+
+def _check_acting(
+    name: str, env: AnyEnvironment, config: Any, settings: Settings, opponents: "SavedOpponents | None"
+) -> None:
+    """Refuse an algorithm that cannot be made for acting, which would be noticed after training.
+
+    Raises:
+        InputError: it is refused.
+    """
+    try:
+        acting_algorithm(name, env.spec, config, settings, opponents)
+    except InputError as error:
+        raise InputError(
+            f"{name} can be trained but not act, for which modules without make_policy are made for one environment "
+            f"with one minibatch: {error}"
+        ) from None
 
 
 def _layout(env: AnyEnvironment, settings: Settings, devices: int | None) -> tuple[sharding.Layout, Scale]:
