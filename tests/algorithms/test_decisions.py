@@ -12,6 +12,7 @@ import pytest
 from shoal import algorithms
 from shoal.algorithms import happo, hatrpo, mat
 from shoal.equations.schedules import RANGE, towards_entropy, towards_kl
+from shoal.models import on_policy
 from shoal.types import Learner, Scale, Trajectory
 from support.algorithm_cases import BASE
 from support.trajectories import E, N, T, acted, compiled, make_spec, make_trajectory, program
@@ -82,6 +83,14 @@ def test_an_update_stops_at_the_kl_of_a_decision() -> None:
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), one.policy.actor, same.policy.actor
         )
         assert with_turns["epochs_done"] == without["epochs_done"] < later["epochs_done"]
+
+
+def test_a_joint_quantity_is_decided_where_a_living_agent_has_a_choice() -> None:
+    """One of three agents has a choice in the first two rows, of which it is dead in the second."""
+    legal = jnp.array(np.where([[[1], [0], [0]], [[1], [0], [0]], [[0], [0], [0]]], True, np.arange(ACTIONS) == 0))
+    alive = jnp.array([[True, True, True], [False, True, True], [True, True, True]])
+    share = on_policy.share_of_decisions(make_spec(turns=True, action_dims=(ACTIONS,) * N), legal, alive, True)
+    assert float(share) == pytest.approx(3 / 8)
 
 
 def test_the_kl_of_a_joint_ratio_is_that_of_the_teams_decision() -> None:
