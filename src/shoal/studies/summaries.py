@@ -144,7 +144,7 @@ STATISTICS = {
     "median": _of("median over tasks", "median"),
     "iqm": _of("interquartile mean", "iqm"),
     "optimality_gap": _of("optimality gap", "optimality_gap"),
-    "solved": Statistic("share of seeds that reach the best score", final_samples, _solved, _solved_difference),
+    "solved": Statistic("share of seeds that reach the best value", final_samples, _solved, _solved_difference),
     "improvement": Statistic("probability of improvement", final_samples, None, _improvement, scales=False),
     "area": Statistic("mean height of the learning curve", _area, _mean, _mean_difference),
     "drop": Statistic("largest fall of the learning curve", _drop, _mean, _mean_difference, scales=False),
