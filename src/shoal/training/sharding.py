@@ -114,6 +114,8 @@ def unequal_copies(tree: PyTree) -> str:
     for path, leaf in jax.tree.leaves_with_path(tree):
         if not isinstance(leaf, jax.Array) or not jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating):
             continue
+        if len(leaf.addressable_shards) < 2:  # nothing is copied from a single device
+            continue
         first: dict[str, np.ndarray] = {}
         for shard in leaf.addressable_shards:
             x = np.asarray(shard.data, np.float32)
