@@ -1,4 +1,4 @@
-"""MAPPO with X̂ = Q̂ − b in place of GAE's advantage: the same update but for that, and Q fitted to V's targets."""
+"""MAPPO with Q̂ − b or R − b in place of GAE's advantage: the same update but for that, and Q fitted to V's targets."""
 
 from dataclasses import replace
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from shoal import algorithms
-from shoal.algorithms import mapg
 from shoal.equations.returns import gae
 from shoal.errors import InputError
 from shoal.models.action_critic import make_action_critic
@@ -26,23 +25,36 @@ CONFIG = replace(BASE, critic_input="concat", epochs=1, value_norm="none", huber
 WITH_Q = replace(CONFIG, baseline="optimal")
 
 
+def returns(learner, traj):
+    """R, from V on its own parameters."""
+    learner = learner._replace(critic={name: x for name, x in learner.critic.items() if name != "q"})
+    now, out = make_nets(SPEC, CONFIG, (0,) * N).evaluate(learner, traj), traj.outcome
+    value = jnp.array(naive.mask_dead_values(SPEC, np.asarray(now.value), np.asarray(traj.step.alive)))
+    following = jnp.array(naive.mask_dead_values(SPEC, np.asarray(now.next_value), np.asarray(out.alive)))
+    return gae(out.reward, out.discount, value, following, out.last, gamma=CONFIG.gamma, lam=CONFIG.lam)[1]
+
+
 def advantage(config, learner, traj):
-    """X̂ from the parts, standardised over living agents."""
+    """Q̂ − b or R − b from the parts, standardised over living agents."""
     index = policy_of(SPEC, config.sharing)
     nets = make_nets(SPEC, config, index)
     q = make_action_critic(SPEC, config.network, config.critic_input, (0,) * N, config.agent_id)
     _, dist = nets.actor.distribution(learner.policy.actor, (), traj.step)
     params = learner.critic["q"]
     options = q.options(params, traj.step, traj.action, dist, KEY, 1, 0.0)
-    x = np.asarray(mapg.advantage_over(config.baseline, q.taken(params, traj.step, traj.action), options))
+    of_action = q.taken(params, traj.step, traj.action)
+    from_what = of_action if config.baseline_from == "q" else returns(learner, traj)
+    weight = options.p * (options.square + 1e-8 if config.baseline == "optimal" else 1.0)
+    x = np.asarray(from_what - (weight * options.q).sum(-1) / weight.sum(-1))
     seen = x[np.asarray(traj.step.alive)]
     return (x - seen.mean()) / (seen.std() + 1e-5)
 
 
+@pytest.mark.parametrize("baseline_from", ["q", "return"])
 @pytest.mark.parametrize("baseline", ["counterfactual", "optimal"])
-def test_the_actors_climb_q_minus_the_baseline(baseline):
-    """Ratios are 1 before the first step, so that −policy_loss is the mean of X̂ and its gradient that of log π X̂."""
-    config = replace(WITH_Q, baseline=baseline, entropy_coef=0.0)
+def test_the_actors_climb_q_or_the_return_minus_the_baseline(baseline, baseline_from):
+    """Ratios are 1 before the first step, so that −policy_loss is the mean of X and its gradient that of log π X."""
+    config = replace(WITH_Q, baseline=baseline, baseline_from=baseline_from, entropy_coef=0.0)
     prog, traj = program(SPEC, config), make_trajectory(SPEC)
     nets = make_nets(SPEC, config, policy_of(SPEC, config.sharing))
     _, dist = compiled(lambda theta, step: nets.actor.distribution(theta, (), step))(
@@ -70,10 +82,7 @@ def test_q_learns_v_s_targets_and_v_learns_what_it_did():
     learner = plain.learner._replace(critic=v, policy=prog.learner.policy)
     (with_q, metrics), (without, _) = prog.update(prog.learner, traj, KEY), plain.update(learner, traj, KEY)
     assert_trees_close({k: x for k, x in with_q.critic.items() if k != "q"}, without.critic, 1e-4, 1e-6)
-    now, out = make_nets(SPEC, CONFIG, (0,) * N).evaluate(learner, traj), traj.outcome
-    value = jnp.array(naive.mask_dead_values(SPEC, np.asarray(now.value), np.asarray(traj.step.alive)))
-    following = jnp.array(naive.mask_dead_values(SPEC, np.asarray(now.next_value), np.asarray(out.alive)))
-    _, target = gae(out.reward, out.discount, value, following, out.last, gamma=CONFIG.gamma, lam=CONFIG.lam)
+    target = returns(prog.learner, traj)
     critic = make_action_critic(SPEC, CONFIG.network, CONFIG.critic_input, (0,) * N, True)
     error = np.asarray(critic.taken(prog.learner.critic["q"], traj.step, traj.action) - target)
     np.testing.assert_allclose(metrics["q_loss"], np.square(error[traj.step.alive]).mean() / 2, rtol=1e-4)
@@ -84,6 +93,7 @@ OTHERS = {
     "ippo": (SPEC, {"critic_input": "local", "sharing": "independent"}),
     "recurrent": (SPEC, {"network": Body((4,), recurrent=4, orthogonal=False), "chunk_length": T, "sharing": "role"}),
     "gaussian": (make_spec(action=Box(2, -2.0, 1.0)), {"critic_input": "agent", "sharing": "role", "draws": 3}),
+    "gaussian, return": (make_spec(action=Box(2, -2.0, 1.0)), {"baseline_from": "return", "draws": 3}),
 }
 
 

@@ -261,7 +261,7 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train mappo mpe/simple_spread --no-orthogonal --gain 2", "gain is that of orthogonal kernels: add --orth"),
         ("train mappo mpe/simple_spread --blind --frame-stack 4", "frame_stack changes observations that --blind"),
         ("train masac mpe/simple_spread --order fixed", "order matters only to agents that share parameters"),
-        ("train commnet mpe/simple_spread --draws 4", "draws is that of baselines of MAPPO that need draws"),
+        ("train commnet mpe/simple_spread --draws 4", "draws is that of baselines of MAPPO that need a Q"),
         ("train mapg+maddpg mpe/simple_tag --draws 4", "draws is for continuous actions, and mpe/simple_tag has"),
         ("train maddpg mpe/simple_spread --model-entropy-coef 1", "model_entropy_coef is that of models of the other"),
         ("train haddpg mpe/simple_spread --noise-fraction 0.5", "noise_fraction is that of a change of the noise"),

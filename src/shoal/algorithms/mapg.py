@@ -91,11 +91,14 @@ def advantage_over(baseline: Baseline, q: Array, options: Options, v: Array | fl
     """X̂ = Q̂ − b of each agent's action (Kuba et al. 2021, section 4.3)."""
     if baseline == "value":
         return q - v
+    return q if baseline == "none" else q - baseline_of(baseline, options)
+
+
+def baseline_of(baseline: Literal["counterfactual", "optimal"], options: Options) -> Float[Array, "T E N"]:
+    """b of each agent, in the units of ``options.q``."""
     if baseline == "counterfactual":
-        return q - baselines.counterfactual(options.q, options.p)
-    if baseline == "optimal":
-        return q - baselines.optimal(options.q, options.p, options.square)
-    return q
+        return baselines.counterfactual(options.q, options.p)
+    return baselines.optimal(options.q, options.p, options.square)
 
 
 def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:

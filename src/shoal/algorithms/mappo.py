@@ -88,8 +88,12 @@ class Config(PpoConfig):
     """Recompute values and advantages with the current critic before every epoch but the first (Andrychowicz et al.
     2021); the value clip is then relative to the values at the start of each epoch."""
     baseline: Literal["value", "counterfactual", "optimal"] = "value"
-    """``value``: the advantage is GAE's. Otherwise it is X̂ = Q̂ − b with COMA's baseline or the optimal one, from a Q
-    that is trained in addition to V, on the same targets (Kuba et al. 2021, section 4.3; ``q_baseline.py``)."""
+    """``value``: the advantage is GAE's. Otherwise COMA's baseline or the optimal one is subtracted from what
+    ``baseline_from`` says, with a Q that is trained in addition to V, on the same targets (Kuba et al. 2021, section
+    4.3; ``q_baseline.py``)."""
+    baseline_from: Literal["q", "return"] = "q"
+    """What those baselines are subtracted from: ``q``, Q̂ of the joint action, so that the advantage is X̂ (paper); or
+    ``return``, R, on which V and Q are trained (code, whose R is the discounted return, that of ``lam`` 1)."""
     draws: Draws = 16
     """K: own actions drawn per timestep for those baselines, if actions are continuous."""
     dead_value: DeadValue = "team"
@@ -139,7 +143,7 @@ def make(
     critic_loss: Callable[..., tuple[Array, Metrics]] = value_loss,
     advantage: Callable[..., tuple[Array, Array]] = gae_advantage,
     credit: Callable[[Learner, Trajectory, PRNGKeyArray], Array] | None = None,
-    baseline: Callable[[Learner, Trajectory], Array] | None = None,
+    baseline: Callable[[Learner, Trajectory, PRNGKeyArray], Array] | None = None,
     nets: ActorCritic | None = None,
 ) -> Algorithm:
     """MAPPO for an environment. Each of its parts can be replaced (docs/replace-one-part.md).
@@ -153,8 +157,8 @@ def make(
         advantage: with the arguments and results of :func:`gae_advantage`.
         credit: (learner with the new value scale, trajectory, key) -> what the actors' loss has in place of A
             [T, E, N], in the rewards' units; None for A.
-        baseline: (learner, trajectory) -> b [T, E, N], in the critic's units: the actors' loss has R − b in place of A,
-            and ``batch.extras["baseline"]`` is b before this update, as ``batch.value`` is V; None for A.
+        baseline: (learner, trajectory, key) -> b [T, E, N], in the critic's units: the actors' loss has R − b in place
+            of A, and ``batch.extras["baseline"]`` is b before this update, as ``batch.value`` is V; None for A.
         nets: decentralised actors and a state-value critic; None for those that ``config`` describes.
 
     Raises:
@@ -180,18 +184,18 @@ def make(
         return on_policy.init_learner(spec, c, values, params, state)
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        key, key_credit = (key, key) if credit is None else jax.random.split(key)
+        key, key_own = (key, jax.random.fold_in(key, 1)) if credit is None else jax.random.split(key)
 
         # VALUES AND ADVANTAGES
         v = on_policy.value_trajectory(spec, values, nets, learner, traj)
         a, target = advantage(c, traj, v)
-        b = None if baseline is None else on_policy.in_both_units(values, learner, baseline(learner, traj))
+        b = None if baseline is None else on_policy.in_both_units(values, learner, baseline(learner, traj, key_own))
         learner = on_policy.update_value_scale(values, learner, target, on_policy.valued(nets, traj))
 
         def make_batch(
             learner: Learner, v: on_policy.TrajectoryValues, a: Array, target: Array, b: on_policy.BothUnits | None
         ) -> Batch:
-            a = a if credit is None else credit(learner, traj, key_credit)
+            a = a if credit is None else credit(learner, traj, key_own)
             rows = traj
             if b is not None:
                 a = target - b.value
@@ -215,7 +219,7 @@ def make(
         def recomputed(params: ByNet) -> Batch:
             now = learner._replace(policy=learner.policy._replace(actor=params.actor), critic=params.critic)
             v = on_policy.value_trajectory(spec, values, nets, now, traj)
-            b = None if baseline is None else on_policy.in_both_units(values, now, baseline(now, traj))
+            b = None if baseline is None else on_policy.in_both_units(values, now, baseline(now, traj, key_own))
             return make_batch(now, v, *advantage(c, traj, v), b)
 
         kl_stop = on_policy.kl_limit(spec, c.kl_stop, traj.step.legal, traj.step.alive)

@@ -186,7 +186,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     actor = make_actor(spec, c.network, index, c.agent_id, c.output_gain, c.log_std, c.squash)
     team = Critic(critic.init, lambda num_envs: (), critic.values, (0,) * spec.num_agents, 1)
 
-    def baseline(learner: Learner, traj: Trajectory) -> Float[Array, "T E N"]:
+    def baseline(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> Float[Array, "T E N"]:
         """b_i, in the critic's units."""
         return critic.baselines(learner.critic, normalised(learner.policy.inputs, traj.step), traj.action)
 

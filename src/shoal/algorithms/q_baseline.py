@@ -1,7 +1,9 @@
-"""MAPPO's advantage from an action-value critic and a baseline: X̂ = Q̂ − b in place of GAE (Kuba et al. 2021, sec. 4.3).
+"""MAPPO's advantage with a baseline from an action-value critic, in place of GAE's (Kuba et al. 2021, section 4.3):
 
-This is MAPPO with ``baseline="counterfactual"`` or ``"optimal"``. A Q is fitted beside V to V's targets, which do not
-depend on it. Options and results: docs/algorithms/mapg.md.
+    X̂ = Q̂(s, u) − b(s, u^{-a})    (paper; ``baseline_from="q"``)        or    R − b(s, u^{-a})    (code; ``"return"``)
+
+This is MAPPO with ``baseline="counterfactual"`` or ``"optimal"``. A Q is fitted beside V to V's targets R, which do not
+depend on it. Options, deviations and results: docs/algorithms/mapg.md.
 """
 
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal.algorithms import dead_values, mappo
-from shoal.algorithms.mapg import advantage_over
+from shoal.algorithms.mapg import baseline_of
 from shoal.equations.surrogate import clipped_value_loss
 from shoal.errors import InputError
 from shoal.learning.config import EpochsConfig, check_options
@@ -60,18 +62,23 @@ def make(make_mappo: Callable[..., Algorithm], spec: EnvSpec, config: mappo.Conf
         loss_q = jnp.sum(batch.weight * clipped_value_loss(value, value, batch.target, None, c.huber))
         return loss_v + loss_q, metrics | {"q_loss": loss_q}
 
+    def baseline(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> Float[Array, "T E N"]:
+        """b, in the critic's units."""
+        step = normalised(learner.policy.inputs, traj.step)
+        _, pi = nets.actor.distribution(learner.policy.actor, traj.carry.actor, step)
+        return baseline_of(c.baseline, q.options(learner.critic["q"], step, traj.action, pi, key, c.draws, 0.0))
+
     def credit(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> Float[Array, "T E N"]:
         """X̂, in the rewards' units."""
-        params, step = learner.critic["q"], normalised(learner.policy.inputs, traj.step)
-        _, pi = nets.actor.distribution(learner.policy.actor, traj.carry.actor, step)
-        options = q.options(params, step, traj.action, pi, key, c.draws, 0.0)
-        x = advantage_over(c.baseline, q.taken(params, step, traj.action), options)
+        taken = q.taken(learner.critic["q"], normalised(learner.policy.inputs, traj.step), traj.action)
+        x = taken - baseline(learner, traj, key)
         unit = values.denormalise(learner.statistics.value, jnp.ones_like(x))
         zero = values.denormalise(learner.statistics.value, jnp.zeros_like(x))
         return x * (unit - zero)
 
     nets_with_q = make_actor_critic(nets.actor, nets.critic._replace(init=init, values=v))
-    algorithm = make_mappo(spec, c, scale, critic_loss=critic_loss, credit=credit, nets=nets_with_q)
+    advantage = {"credit": credit} if c.baseline_from == "q" else {"baseline": baseline}
+    algorithm = make_mappo(spec, c, scale, critic_loss=critic_loss, nets=nets_with_q, **advantage)
     return algorithm._replace(learns_from=learns_from(c))
 
 

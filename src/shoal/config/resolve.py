@@ -383,10 +383,18 @@ _ENTITIES = _Need(
     {"network": _WITHOUT_ENTITIES, "critic_network": (None, *_WITHOUT_ENTITIES)},
     "is that of attention among entities: choose --network entities or universal",
 )
+_Q_BASELINE = (
+    *(
+        _Need({"baseline": ("value",)}, "is that of baselines of MAPPO that need a Q: choose mappo", name)
+        for name in ("commnet", "poca", "tarmac")
+    ),
+    _Need({"baseline": ("none", "value")}, "is that of the baselines counterfactual and optimal: choose one"),
+)
 _NEEDS: dict[str, tuple[_Need, ...]] = {
     "address": (_Need({"workers": ("processes",)}, "is that of a Ray cluster: add --workers ray"),),
     "alpha_learning_rate": (_Need({"adapt_alpha": _OFF}, "is the step size of the temperature: add --adapt-alpha"),),
     "curve_episodes": (_Need({"eval_every": _OFF}, "is that of evaluations during training: add --eval-every"),),
+    "baseline_from": _Q_BASELINE,
     "channels": (_IMAGES,),
     "chunk_length": (
         _Need(
@@ -400,13 +408,7 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     ),
     "crop": (_BLIND,),
     "decay": (_MEMORY, _SABLE),
-    "draws": (
-        *(
-            _Need({"baseline": ("value",)}, "is that of baselines of MAPPO that need draws: choose mappo", name)
-            for name in ("commnet", "tarmac")
-        ),
-        _Need({"baseline": ("none", "value")}, "is that of the baselines counterfactual and optimal: choose one"),
-    ),
+    "draws": _Q_BASELINE,
     "entity_blocks": (_ENTITIES,),
     "entity_heads": (_ENTITIES,),
     "entropy_share": (_Need({"adapt_alpha": _OFF}, "is that of adapted temperatures: add --adapt-alpha"),),

@@ -229,6 +229,7 @@ def identity(config: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
 
 
 LATER = {
+    "baseline_from": "q",
     "explore_in_evaluation": False,
     "limit_terminates": False,
     "noise_final": None,
