@@ -4,9 +4,10 @@
     h_j^{i+1} = σ(H^i h_j^i + C^i c_j^i),    i = 0 … K − 1                                      (eq. 2, section 3.1)
     π(a_j | o) = softmax(D h_j^K)
 
-where r are the layers of ``network``, recurrent if they are, J counts the living agents and K is ``rounds``. All agents
-act on all observations, through these messages alone. The loss is MAPPO's, with its centralised critic, whose gradient
-goes back through messages to their senders; one epoch and one minibatch make it advantage actor-critic.
+where r are the layers of ``network``, recurrent if they are, and a linear one, J counts the living agents and K is
+``rounds``. All agents act on all observations, through these messages alone. The loss is MAPPO's, with its centralised
+critic, whose gradient goes back through messages to their senders; one epoch and one minibatch make it an advantage
+actor-critic.
 
 Deviations from the authors: they train by policy gradient with a learned baseline of the whole team's state, on the
 model's own layers; the message of a timestep is read in the same timestep, also with recurrence (their recurrent

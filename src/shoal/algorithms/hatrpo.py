@@ -54,7 +54,7 @@ class Config(EpochsConfig):
     """
 
     max_kl: Positive = 0.01
-    """δ: largest mean KL(old ‖ new) of one agent's step, in nats. Code: 0.005; 0.06 in SMAC."""
+    """δ: largest mean KL(old ‖ new) of one agent's step, in nats. Code: 0.005; 0.001 to 0.06 in SMAC."""
     cg_iterations: Count = 10
     """Maximum number of Fisher-vector products in one agent's conjugate gradients. Code: 10."""
     cg_tolerance: Positive = 1e-10
@@ -64,7 +64,7 @@ class Config(EpochsConfig):
     line_search_steps: Count = 10
     """L: maximum number of trial steps. Code: 10."""
     backtrack: Annotated[float, Bounds(above=0.0, below=1.0)] = 0.8
-    """α: ratio of each trial step to the previous one. Code: 0.8 (0.5 in SMAC and MuJoCo)."""
+    """α: ratio of each trial step to the previous one. Code: 0.8 (0.5 on most SMAC maps)."""
     accept_ratio: Fraction = 0.5
     """κ: smallest accepted ratio of measured to predicted improvement. Code: 0.5."""
 

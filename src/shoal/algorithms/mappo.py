@@ -10,8 +10,8 @@ Deviations from the authors' code: a time limit bootstraps; value statistics cha
 that read them, and count living agents' targets, while the code counts those of dead agents too; V(s) is one output per
 agent where rewards differ; V of a dead agent is the mean of the living agents' where the reward is shared and 0 where
 it is not, while the code bootstraps on its critic's output for the dead agent's input (``dead_value`` chooses). With
-Gaussian actions the code sums the surrogate over action dimensions although each ratio is that of the whole action, and
-averages the entropy over them: its objective is act_dim times this one, its entropy 1 / act_dim of ours.
+Gaussian actions the code sums the surrogate over action dimensions although each ratio is that of the whole action: its
+surrogate is act_dim times this one. Its nets normalise features and layers, which ``layer_norm`` does here.
 Equations, options and results: docs/algorithms/mappo.md.
 """
 

@@ -13,9 +13,8 @@ with V of living agents, where the code adds rewards up, and ends the return of 
 observation and of the agents that stay; the critic reads one timestep, where the code's is recurrent if actors are, and
 by default ids of agents; the number of living agents is divided by the number in the team, not by the largest one seen;
 norms have scales and biases, and scores are divided by the root of a head's width; a ratio is that of the whole action;
-actors and critic have each an optimiser and a clip of gradients, and ε and σ need not decay; a time limit bootstraps,
-and values are learned on normalised targets (``value_norm``), as in mappo.py. Equations and options:
-docs/algorithms/poca.md.
+actors and critic have each an optimiser and a clip of gradients, and ε and σ need not decay; values are learned on
+normalised targets (``value_norm``), as in mappo.py. Equations and options: docs/algorithms/poca.md.
 """
 
 from collections.abc import Callable

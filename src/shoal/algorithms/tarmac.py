@@ -5,10 +5,10 @@
     h'_j = tanh(W [c_j ‖ h_j]),    repeated with h' in place of h for ``rounds``
     π(a_j | o) = softmax(D h'_j)
 
-where h are the layers of ``network``, recurrent if they are, and i runs over the living agents, j among them. All
-agents act on all observations, through these messages alone. The loss is MAPPO's, with its centralised critic; its
-gradient goes back through messages and weights to their senders; with one epoch and one minibatch it is advantage
-actor-critic's.
+where h are the layers of ``network``, recurrent if they are, and one more, and i runs over the living agents, j among
+them. All agents act on all observations, through these messages alone. The loss is MAPPO's, with its centralised
+critic; its gradient goes back through messages and weights to their senders; with one epoch and one minibatch it is
+advantage actor-critic's.
 
 Deviations from the authors: they train by an advantage actor-critic whose critic reads all hidden states; their GRU
 reads at t the messages of t − 1, where here the messages of a timestep are read in the same one and follow the GRU;
