@@ -5,7 +5,8 @@
 One gradient step on each batch, so the ratio of PPO's objective is 1 when its gradient is taken, and the two gradients
 are the same (Huang et al. 2022, A2C is a special case of PPO): MAA2C is MAPPO with one epoch and one minibatch. λ = 1
 over rollouts of five steps is the paper's five-step return. Deviations from the authors' code (EPyMARL): λ may be
-below 1, values are learned on normalised targets, a true termination never bootstraps. Options and results: docs/algorithms/a2c.md.
+below 1, values are learned on normalised targets, a true termination never bootstraps. Options and results:
+docs/algorithms/a2c.md.
 """
 
 from collections.abc import Callable
