@@ -12,6 +12,13 @@ import jax.numpy as jnp
 import shoal
 
 
+def joint(space, actions):
+    """The actions as one array, as environments on the device take them: numbers are padded to the widest agent's."""
+    if isinstance(space, shoal.Discrete):
+        return jnp.array(actions)
+    return jnp.stack([jnp.pad(action, (0, space.dim - len(action))) for action in actions])
+
+
 def main(folder: str, episodes: int = 3) -> None:
     team = shoal.load(folder)
     agents = [team.agent(name, sample_seed=i) for i, name in enumerate(team.agents)]
@@ -26,9 +33,9 @@ def main(folder: str, episodes: int = 3) -> None:
         state, now = reset(key_reset)
         returns = jnp.zeros(len(agents))
         for _ in range(team.spec.horizon):  # its time limit, that of training if there was one
-            actions = jnp.array([agent.act(now.obs[i], now.legal[i]) for i, agent in enumerate(agents)])
+            actions = [agent.act(now.obs[i], now.legal[i], alive=bool(now.alive[i])) for i, agent in enumerate(agents)]
             key_step, key = jax.random.split(key)
-            state, now = step(key_step, state, actions)
+            state, now = step(key_step, state, joint(env.spec.action, actions))
             returns += now.reward
             if now.last:
                 break

@@ -55,8 +55,9 @@ class Team:
         names = [port["name"] for port in self.about["outputs"]]
         found: dict[str, Any] = dict(zip(names, self.session.run(names, given | self.state), strict=True))
         self.first, self.state = False, {name: found[after] for name, after in self.about["state"].items()}
-        order = [agent["name"] for agent in self.about["agents"]]
-        return {name: int(found["action"][0, order.index(name)]) for name in observations}
+        chosen = zip(self.about["agents"], found["action"][0], strict=True)
+        actions = {agent["name"]: agent["space"][2] + int(index) for agent, index in chosen}  # from the space's start
+        return {name: actions[name] for name in observations}
 
 
 def play(team, env, seed=0):

@@ -258,6 +258,16 @@ def test_the_example_plays_legal_actions_and_begins_episodes_anew(
     assert begun == [*case.env.spec.agents] * 2
 
 
+@pytest.mark.parametrize("case", ["continuous"], indirect=True)
+def test_the_example_joins_actions_of_unequal_widths(
+    case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shoal.load", lambda _: case.policies())
+    monkeypatch.setattr("shoal.open_run", lambda _: SimpleNamespace(unwrapped_env=case.env))
+    importlib.import_module("deploy").main("run", episodes=1)
+    assert float(capsys.readouterr().out.rpartition(" ")[2]) < 0
+
+
 def test_the_example_plays_a_run_whose_agents_see_their_last_actions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

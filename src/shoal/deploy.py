@@ -35,7 +35,9 @@ class AgentPolicy:
         """Start a new episode."""
         self._team.reset()
 
-    def act(self, observation: Any, legal: Any = None, *, info: Any = None, turn: bool = True) -> Any:
+    def act(
+        self, observation: Any, legal: Any = None, *, info: Any = None, turn: bool = True, alive: bool = True
+    ) -> Any:
         """The agent's action.
 
         A policy that is recurrent, blind, stacks frames or reads its last action must be called at every timestep; in a
@@ -50,6 +52,8 @@ class AgentPolicy:
             turn: False for another agent's move in a turn-based game, at which the action is not executed. As in
                 training, one of several choices is then the only legal one: index 0 in a PettingZoo environment, else
                 the one in ``legal``, or index 0 without it.
+            alive: False before the agent joins and after its death, where the observation is zeros and the action not
+                executed; read by policies that read their last action, and by recurrent ones.
 
         Returns:
             An int (discrete) or Float[A_i] (box); for a PettingZoo or Gymnasium environment an action that it accepts.
@@ -73,7 +77,7 @@ class AgentPolicy:
         # Others may not have a choice where agents take turns.
         masks = [np.arange(dim) == 0 if team.spec.turns else None for dim in team.spec.action_dims]
         rows[i], masks[i] = row, mask
-        chosen = team._choose(rows, masks, np.ones(n, bool), None)[i]
+        chosen = team._choose(rows, masks, (np.arange(n) != i) | alive, None)[i]
         if converter is not None:
             return converter.action(i, chosen)
         return int(chosen) if isinstance(team.spec.action, Discrete) else chosen[: team.spec.action_dims[i]]
@@ -228,7 +232,8 @@ class Policies:
             legal: masks of legal actions in the same form ([N, A] or [A_i] each); None for the masks in observations
                 and infos, or for all actions. Without its masks a policy may choose illegal actions.
             alive: N booleans, a dict of booleans, or, with the environment's own observations, names (``env.agents``);
-                None for all agents that are given. Read only by algorithms that act on the whole team.
+                None for all agents that are given. Read by algorithms that act on the whole team, by policies that read
+                their last action, and by recurrent ones.
             state: the environment's global state [S], for algorithms that act on it.
             infos: the environment's infos, for the masks in them.
             turn: the agent to move (``env.agent_selection``), if agents take turns. The observations are then a dict

@@ -183,6 +183,36 @@ def test_every_kind_of_network_and_wrapper_is_exported(name: str, tmp_path: Path
     assert bool(model.state) == (bool(flags.get("recurrent")) or wrapping is not None)
 
 
+COMING: dict[str, tuple[Wrapping | None, dict[str, Any]]] = {
+    "last actions": (Wrapping(last_action=True), {}),
+    "recurrent with ids": (Wrapping(agent_ids=True), {"recurrent": 4}),
+    "recurrent with statistics": (None, {"recurrent": 4, "normalise_inputs": True}),
+}
+
+
+@pytest.mark.parametrize("name", COMING)
+def test_an_agent_that_joins_later_or_comes_back_acts_as_in_training(name: str, tmp_path: Path) -> None:
+    wrapping, flags = COMING[name]
+    made = policies("mappo", ARMS, wrapping, **flags, **SMALL)
+    policy = made._learner.policy
+    policy = policy._replace(inputs=jax.tree.map(lambda x: x + 1, policy.inputs))  # statistics that do something
+    team = Policies(made._trained_for, made._algorithm, policy, wrapping=wrapping)
+    model, alone = (Model(team.export(tmp_path / f"{agent}.onnx", agent=agent)) for agent in (None, 1))
+    apart, draws = team.agent(1), observations(ARMS, 1)
+    for there in (False, False, True, True, False, True, True):
+        obs, legal = next(draws)
+        alive = np.array([True, there])
+        obs[~alive] = 0
+        expected = team.act(obs, legal, alive=alive)
+        found = model.act(observation=obs, legal=legal, alive=alive)["action"][0]
+        np.testing.assert_allclose(found[alive], expected[alive], atol=1e-5)
+        one = alone.act(observation=obs[1, : ARMS.obs_dims[1]], legal=legal[1], alive=alive[1])["action"][0]
+        separate = apart.act(obs[1, : ARMS.obs_dims[1]], legal[1, : ARMS.action_dims[1]], alive=there)
+        if there:
+            np.testing.assert_allclose(one, expected[1], atol=1e-5)
+            np.testing.assert_allclose(separate, expected[1, : ARMS.action_dims[1]], atol=1e-5)
+
+
 def test_squashed_actions_can_be_drawn(tmp_path: Path) -> None:
     """The model's normal and the formula of the page on export give the policy's action and its spread."""
     team = policies("masac", ARMS, **SMALL)
@@ -223,6 +253,9 @@ def test_inputs_are_those_that_the_policy_reads(tmp_path: Path) -> None:
     function = policy_function(spec, plain._algorithm, plain._learner.policy)
     assert list(function.inputs) == ["observation", "legal"]
     assert list(function.outputs) == ["action", "probabilities"]
+    lone = policies("mappo", toys.spec_of("toys/lone", (3,), Discrete(3), 1), Wrapping(last_action=True), **SMALL)
+    function = policy_function(lone._trained_for, lone._algorithm, lone._learner.policy, lone._wrapping)
+    assert "last_action" in function.inputs and "alive" not in function.inputs
 
 
 def test_what_cannot_be_exported_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

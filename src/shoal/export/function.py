@@ -11,6 +11,7 @@ from jaxtyping import Array
 from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.export.program import traced
 from shoal.game import blank
+from shoal.networks.inputs import Inputs
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Learner, PyTree, Step
 
 
@@ -62,11 +63,11 @@ def policy_function(
 
     Returns:
         A function whose inputs are ``observation`` [B, N, O], zero-padded to the widest agent; ``legal`` [B, N, A];
-        ``alive`` [B, N] and ``state`` [B, S] for policies that act on the whole team or on the global state; ``first``
-        [B]; and the state between timesteps. Its outputs are ``action`` [B, N] or [B, N, A]; of stochastic policies
-        ``probabilities`` [B, N, A], or ``mean`` and ``std``, of squashed ones also those of the normal before the tanh,
-        ``normal_mean`` and ``normal_std``; of Q-learning ``utilities``; and the next state. Inputs
-        that do not change any output are omitted.
+        ``alive`` [B, N] for policies that act on the whole team or depend on who was alive before; ``state`` [B, S] for
+        those that act on the global state; ``first`` [B]; and the state between timesteps. Its outputs are ``action``
+        [B, N] or [B, N, A]; of stochastic policies ``probabilities`` [B, N, A], or ``mean`` and ``std``, of squashed
+        ones also those of the normal before the tanh, ``normal_mean`` and ``normal_std``; of Q-learning ``utilities``;
+        and the next state. Inputs that do not change any output are omitted.
     """
     wrapping = (wrapping or Wrapping()).observing
     raw = unwrapped(spec, wrapping)
@@ -82,6 +83,9 @@ def policy_function(
     memory_leaves, memory_tree = jax.tree.flatten(memory_shapes)
     carry_leaves, carry_tree = jax.tree.flatten(carry_shapes)
     acted = (n,) if discrete else (n, width)
+    # A lone agent lives as long as its episode.
+    remembers = n > 1 and _remembers_death(policy, wrapping, bool(carry_leaves))
+    reads_alive = remembers or algorithm.acts_on != "own"
 
     agent, feature = "agent", "feature"
     legal = "whether an agent may choose an action" if discrete else "whether an agent has an action dimension"
@@ -93,7 +97,7 @@ def policy_function(
             "each agent's observation as the environment returns it, flattened and zero-padded",
         ),
         "legal": Port((n, width), "bool", (agent, "action"), legal),
-        "alive": Port((n,), "bool", (agent,), "whether an agent is alive"),
+        "alive": Port((n,), "bool", (agent,), "whether an agent is alive: False before it joins and after its death"),
         "state": Port((raw.state_dim,), "float32", (feature,), "the environment's global state"),
         "first": Port((), "bool", (), "whether an episode starts, so that the state between timesteps is reset"),
         "last_action": Port(
@@ -113,12 +117,11 @@ def policy_function(
 
     def apply(given: Mapping[str, Array]) -> dict[str, Array]:
         batch = given["observation"].shape[0]
-        whole = algorithm.acts_on != "own"
         step = Step(
             obs=given["observation"],
             state=given["state"] if algorithm.acts_on == "state" else jnp.zeros((batch, raw.state_dim)),
             legal=given["legal"],
-            alive=given["alive"] if whole else jnp.ones((batch, n), bool),
+            alive=given["alive"] if reads_alive else jnp.ones((batch, n), bool),
             reward=jnp.zeros((batch, n)),
             discount=jnp.ones((batch, n)),
             first=given["first"],
@@ -146,6 +149,18 @@ def policy_function(
         return found | {f"next_carry_{i}": x for i, x in enumerate(jax.tree.leaves(after))}
 
     return _without_unused(PolicyFunction(inputs, {}, apply, raw, tuple(range(n))))
+
+
+def _remembers_death(policy: PyTree, wrapping: Wrapping, recurrent: bool) -> bool:
+    """Whether an agent that joins, or is alive again, would act otherwise if it had been alive and observed zeros.
+
+    It would read a last action. A recurrent state reads zeros of a dead agent, but of a living one what wrappers and
+    the statistics of inputs make of them.
+    """
+    parts = jax.tree.leaves(policy, is_leaf=lambda x: isinstance(x, Inputs))
+    normalised = any(isinstance(x, Inputs) and jax.tree.leaves(x) for x in parts)
+    shown = wrapping.blind or wrapping.agent_ids or wrapping.frame_stack > 1
+    return wrapping.last_action or (recurrent and (normalised or shown))
 
 
 _MEANINGS = {
