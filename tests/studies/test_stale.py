@@ -100,6 +100,64 @@ def test_a_changed_preset_marks_rows_and_runs_are_missing(tmp_path: Path, monkey
     assert state.former_records(folder, cells_of(path), {}) == {}
 
 
+def test_a_value_that_became_a_default_makes_no_run_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digest in a record's name has the values that were no defaults when it was made."""
+    cells = cells_of(write_study_file(tmp_path, FIVE.replace("seeds = 5", "seeds = 5\nlam = 0.9")))
+    cell, folder = cells[0], tmp_path / "records" / "demo"
+    made = made_record(cell, (1.0,) * 5)
+
+    def found(settings: Any = None, config: Any = None, horizon: int = 1, without: str = "") -> bool:
+        run = made.run | {"settings": made.run["settings"] | {"num_envs": 8, "rollout_length": 16} | (settings or {})}
+        run |= {"config": made.run["config"] | (config or {}), "spec": made.run["spec"] | {"horizon": horizon}}
+        run["config"].pop(without, None)
+        path = folder / f"{cell.name.removesuffix(cell.digest)}0123456789.json"
+        record.write_record(path, replace(made, run=run))
+        return cell.name in records_of_cells(folder, cells)
+
+    assert found()
+    assert not found(config={"lam": 0.8}) and not found(config={"max_grad_norm": 0.125}), "another value"
+    assert not found(config={"removed": 1}), "of an option that there is no longer"
+    assert not found(settings={"num_envs": 4}) and not found(horizon=100), "sizes that the file set"
+    assert found(without="max_grad_norm") and not found(without="lam"), "an option that is newer has its default"
+    monkeypatch.setattr("shoal.config.resolve.preset", lambda *_: {"max_grad_norm": 0.125})
+    assert not found(without="max_grad_norm")
+
+
+def test_of_former_records_that_with_the_newest_versions_is_shown(tmp_path: Path) -> None:
+    cell = cells_of(write_study_file(tmp_path, FIVE))[0]
+    made, folder = made_record(cell, (1.0,) * 5), tmp_path / "records" / "demo"
+    for i, (lam, version) in enumerate(((0.1, 0), (0.2, 1), (0.3, 0))):
+        run = made.run | {"config": made.run["config"] | {"lam": lam}}  # a default that has changed twice
+        one = replace(made, run=run, behaviour={"algorithm": version, "environment": 1})
+        record.write_record(folder / f"old-{i:010}.json", one)
+    assert state.former_records(folder, [cell], {})[cell.name].run["config"]["lam"] == 0.2
+
+
+def test_a_record_that_a_run_uses_is_no_former_one_of_another(tmp_path: Path) -> None:
+    """A variant got another name, and its former name another meaning."""
+    text = FIVE.replace("gamma = [0.9, 0.99]", "")
+    before = cells_of(write_study_file(tmp_path, f'{text}\n[[variants]]\nname = "a"\ngamma = 0.9\n'))
+    folder = tmp_path / "records" / "demo"
+    for cell in before:
+        record.write_record(record_path(folder, cell), made_record(cell, (1.0,) * 5))
+    variants = '\n[[variants]]\nname = "a"\n\n[[variants]]\nname = "b"\ngamma = 0.9\n'
+    cells = cells_of(write_study_file(tmp_path, text + variants))
+    held = records_of_cells(folder, cells)
+    assert {cell.values["variant"] for cell in cells if cell.name in held} == {"b"}
+    assert state.former_records(folder, cells, held) == {}
+
+
+def test_a_flag_that_is_deleted_from_the_file_leaves_a_former_record(tmp_path: Path) -> None:
+    text = FIVE.replace("gamma = [0.9, 0.99]", "")
+    before = cells_of(write_study_file(tmp_path, text.replace("seeds = 5", "seeds = 5\nlam = 0.5")))
+    folder = tmp_path / "records" / "demo"
+    record.write_record(record_path(folder, before[0]), made_record(before[0], (1.0,) * 5))
+    for lines, held in (("", True), ("\nlam = 0.6", False)):
+        cells = cells_of(write_study_file(tmp_path, text.replace("seeds = 5", f"seeds = 5{lines}")))
+        assert records_of_cells(folder, cells[:1]) == {}
+        assert bool(state.former_records(folder, cells[:1], {})) == held
+
+
 def test_records_of_runs_hold_their_versions(tmp_path: Path) -> None:
     _, cells, _ = filled(tmp_path)
     where = record_path(tmp_path / "records" / "demo", cells[0])

@@ -3,6 +3,7 @@
 A record is stale if it was made with other behaviour versions or other resolved options than its run would have today.
 """
 
+import contextlib
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,9 +16,10 @@ from shoal.config.resolve import SIZES
 from shoal.errors import InputError
 from shoal.options.flags import flags_of, override
 from shoal.plots.texts import duration_text
+from shoal.presets import sizes_for
 from shoal.runs import behaviour
 from shoal.storage import manifest
-from shoal.studies.archive import find, stored
+from shoal.studies.archive import Stored, find, stored
 from shoal.studies.keys import key
 from shoal.studies.plan import Cell, existing_path
 from shoal.studies.record import Record, opened_record, readable_records
@@ -75,7 +77,8 @@ def record_path(folder: Path, cell: Cell) -> Path:
 
 
 def records_of_cells(folder: Path, cells: Iterable[Cell], warn: Warn = notices.warn) -> dict[str, Record]:
-    """The records that belong to ``cells``, by the cells' names.
+    """The records that belong to ``cells``, by the cells' names: those with their digests, or with their whole
+    configuration, since a value that has become the default, or is no longer, gives another digest.
 
     A record of another configuration or evaluation is ignored, and ``warn`` is called with one sentence about it.
 
@@ -84,7 +87,7 @@ def records_of_cells(folder: Path, cells: Iterable[Cell], warn: Warn = notices.w
     """
     found, every = {}, stored(folder)
     for cell in cells:
-        if (one := find(every, cell.name)) is None:
+        if (one := find(every, cell.name) or _same(every, cell)) is None:
             continue
         record = opened_record(one)
         protocol = _protocol(record)
@@ -98,6 +101,32 @@ def records_of_cells(folder: Path, cells: Iterable[Cell], warn: Warn = notices.w
         else:
             found[cell.name] = record
     return found
+
+
+def _same(every: Mapping[str, Stored], cell: Cell) -> Stored | None:
+    """A record with another digest of a run's whole configuration and evaluation; damaged ones are ignored."""
+    begin = cell.name.removesuffix(cell.digest)
+    for one in every.values():
+        if one.name.rpartition("-")[0] + "-" == begin:
+            with contextlib.suppress(InputError):
+                if _is_same(cell, opened_record(one)):
+                    return one
+    return None
+
+
+def _is_same(cell: Cell, record: Record) -> bool:
+    """Whether a record is of a run's axes, evaluation and whole configuration. Flags that are newer than the record had
+    today's default."""
+    merged, run = cell.merged(), record.run
+    horizon, limit = run["spec"].get("horizon"), merged.settings.wrapping.time_limit
+    if type(horizon) is not int or not _is_former(cell, record):
+        return False
+    sizes = sizes_for(min(horizon, limit or horizon))
+    settings = override(merged.settings, {size: sizes[size] for size in merged.sized})
+    now = flags_of(settings) | flags_of(merged.config)
+    was = flags_of(type(settings)()) | flags_of(type(merged.config)()) | run["settings"] | run["config"]
+    own = {"eval_episodes": None}  # of the study's own evaluation
+    return to_json(now | own) == to_json(was | own)
 
 
 def silent(sentence: str) -> None:
@@ -246,7 +275,7 @@ def stale_sentences(found: Mapping[str, str], cells: Sequence[Cell]) -> list[str
 def former_records(folder: Path, cells: Iterable[Cell], records: Mapping[str, Record]) -> dict[str, Record]:
     """Records of runs without a current one that differ from them only in what presets and defaults say, by the cells'
     names: a preset or a default has changed since. They have the values of the run's axes and all flags and options
-    that the study's file sets. Damaged files are ignored.
+    that the study's file sets; of several, that with the newest behaviour versions. Damaged files are ignored.
 
     Args:
         folder: the records of the study.
@@ -255,13 +284,20 @@ def former_records(folder: Path, cells: Iterable[Cell], records: Mapping[str, Re
     """
     left = [cell for cell in cells if cell.name not in records]
     held = readable_records(folder) if left else []
-    used = {id(record) for record in records.values()}
+    used = list(records.values())
     found = {}
     for cell in left:
-        same = (record for record in held if id(record) not in used and _is_former(cell, record))
-        if (record := next(same, None)) is not None:
-            found[cell.name] = record
+        same = [record for record in held if _is_former(cell, record) and record not in used]
+        if same:
+            found[cell.name] = min(same, key=_behind)
     return found
+
+
+def _behind(record: Record) -> int:
+    """How far a record's behaviour versions are behind today's."""
+    run = record.run
+    now = behaviour.versions(run["algorithm"], run["environment"], run["settings"] | run["config"])
+    return sum(now.values()) - sum(behaviour.oldest(record.behaviour or None, now).values())
 
 
 def _is_former(cell: Cell, record: Record) -> bool:

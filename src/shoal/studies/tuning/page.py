@@ -200,8 +200,8 @@ def _method(record: TuningRecord, file: str) -> list[str]:
         f"Successive halving with {kind}{across}: {rungs}{rounds}. Each trial has the seeds {first} to "
         f"{first + tuning['seeds'] - 1}, and {tuning['episodes']} {acting} of each at every rung. Budget: "
         f"{number_text(record.budget['steps'])} environment steps over all trials and seeds, of which "
-        f"{number_text(record.budget['trained'])} were done (whole updates, and none of trials that diverged), and "
-        f"{number_text(record.budget['episodes'])} episodes of evaluation. {_programs(record)}"
+        f"{number_text(record.budget['trained'])} were done (whole updates; a trial that diverged counts up to its "
+        f"last rung), and {number_text(record.budget['episodes'])} episodes of evaluation. {_programs(record)}"
     )
     several = "" if environments == 1 else " Trials are ranked in each environment, and the ranks averaged."
     defaults = [run["config"] | run["settings"] for run in record.runs]

@@ -68,7 +68,8 @@ class TuningRecord:
     """Of each round: the nominal steps of a seed in an environment, and the trials that reach them."""
     budget: dict[str, int]
     """``steps``: environment steps allowed, over all trials, seeds, environments and rounds; ``trained``: those done,
-    which are fewer by parts of updates; ``episodes``: of the evaluations, over all of them."""
+    which are fewer by parts of updates and by the later rungs of trials that diverged; ``episodes``: of the
+    evaluations, over all of them."""
     programs: int
     """Structures: combinations of the values that need compiled programs of their own."""
     trials: list[dict[str, Any]]

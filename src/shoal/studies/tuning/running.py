@@ -108,7 +108,8 @@ def _range_text(span: Range, traced: bool) -> dict[str, Any]:
 
 
 def _trained(state: Search) -> int:
-    """Environment steps that were done, over all trials, seeds and environments."""
+    """Environment steps that were done, over all trials, seeds and environments: to the last rung with a score of each
+    trial, also where it diverged before the end of that rung."""
     total = 0
     for setting in state.settings:
         for structure in sorted_by_structure(dict(enumerate(state.trials)), state.traced):
@@ -134,7 +135,7 @@ class TuningReport:
     methods: list[Method]
     """The selected methods."""
     searches: dict[str, Search]
-    """Of the methods that had no record, by name."""
+    """Of the methods that had no record at the start, by name."""
     records: dict[str, TuningRecord]
     """All records of the selected methods, by name."""
     presets: dict[str, Path] = field(default_factory=dict)
@@ -257,15 +258,16 @@ def _prepared(study: StudyFile, method: Method, folder: Path) -> Search:
 
 def _run(report: TuningReport, out: Path, where: Path, progress: bool) -> None:
     for method in report.methods:
-        state = report.searches.get(method.name)
         folder = out / method.name
-        if state is None:
-            record = report.records[method.name]
-            if not _preset_path(report.study, method, where).exists():  # stopped between the record and its preset
-                report.presets[method.name] = _preset(report.study, method, record, where)
-                search.forget_states(folder)
-            continue
         try:
+            if method.name not in report.records:  # another process may have recorded it since the start
+                report.records |= tuning_records(where, [method])
+            if (record := report.records.get(method.name)) is not None:
+                if not _preset_path(report.study, method, where).exists():  # stopped between the record and its preset
+                    report.presets[method.name] = _preset(report.study, method, record, where)
+                    search.forget_states(folder)
+                continue
+            state = report.searches[method.name]
             if not search.complete_search(state, folder, progress, notices.warn if progress else _quiet):
                 raise KeyboardInterrupt
             record = tuning_record_of(state)

@@ -132,15 +132,22 @@ def open_search(method: Method, settings: list[Setting], traced: list[str], fold
     Raises:
         InputError: the file of the search is damaged.
     """
+    search = Search(method, settings, traced)
+    _read(search, folder)
+    return search
+
+
+def _read(search: Search, folder: Path) -> None:
+    """Continue from what is stored in ``folder``, if anything is."""
     path = folder / SEARCH_FILE
     try:
         found = from_json(reading.parse_json(reading.read_bytes(path, MAX_RECORD_BYTES)))
-        scores = {name: {int(t): x for t, x in each.items()} for name, each in found["scores"].items()}
-        trials = [{flag: _tuple(value) for flag, value in one.items()} for one in found["trials"]]
-        kept = found.get("behaviour")  # searches that were begun before this was noted lack it
-        return Search(method, settings, traced, trials, scores, found["seconds"], found.get("machines", []), kept)
+        search.scores = {name: {int(t): x for t, x in each.items()} for name, each in found["scores"].items()}
+        search.trials = [{flag: _tuple(value) for flag, value in one.items()} for one in found["trials"]]
+        search.seconds, search.machines = found["seconds"], found.get("machines", [])
+        search.behaviour = found.get("behaviour")  # searches that were begun before this was noted lack it
     except FileNotFoundError:
-        return Search(method, settings, traced)
+        return
     except (reading.ReadingError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} cannot be read ({error}); delete its folder to search again.") from None
 
@@ -148,7 +155,8 @@ def open_search(method: Method, settings: list[Setting], traced: list[str], fold
 def complete_search(search: Search, folder: Path, progress: bool, say: Callable[[str], None]) -> bool:
     """Complete a search; returns False if a signal stopped it.
 
-    After a crash at most the training since the last checkpoint is lost (``checkpoint_seconds``).
+    What another process has stored since the search was opened is read first. After a crash at most the training since
+    the last checkpoint is lost (``checkpoint_seconds``).
 
     Args:
         search: the search.
@@ -157,10 +165,12 @@ def complete_search(search: Search, folder: Path, progress: bool, say: Callable[
         say: called with sentences to print.
 
     Raises:
-        InputError: trials do not fit in memory, another process searches in the folder, or the disk is full.
+        InputError: trials do not fit in memory, another process searches in the folder, its file is damaged, or the
+            disk is full.
         NonFiniteError: all trials diverged.
     """
     with hold(folder):
+        _read(search, folder)
         stop = Stop(lambda sentence: say("Stopping after this call; the state is saved."))
         with stop.listening():
             for turn in range(search.method.tuning.rounds):

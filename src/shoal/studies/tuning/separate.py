@@ -13,7 +13,8 @@ from shoal.runs.run import Run
 from shoal.storage import manifest
 from shoal.studies.execution import requested
 from shoal.studies.record import rounded_numbers
-from shoal.studies.tuning.structures import WHOLE, Instance, Trial, TrialScores
+from shoal.studies.tuning.structures import WHOLE, Instance, Trial, TrialScores, trained_further
+from shoal.training import ending
 from shoal.training.stopping import Stop
 
 SEED_DISTANCE = 10_000_000
@@ -50,7 +51,7 @@ class SeparateRuns:
         Raises:
             InputError: a run cannot be trained.
             GameError: the environment raised.
-            CheckpointError: a run's checkpoints are missing or damaged.
+            CheckpointError: a run's checkpoints are missing or damaged, or of a later rung.
         """
         found: TrialScores = {}
         for trial in trials:
@@ -76,6 +77,8 @@ class SeparateRuns:
         setting, per_update = self.instance.setting, self.instance.settings.steps_per_update
         cell, steps = setting.cell, self.instance.updates[number] * per_update
         if (folder / manifest.RUN_JSON).exists():
+            if ending.saved(folder).update > self.instance.updates[number]:
+                raise trained_further(folder)
             named = flags_of(self.instance.settings) | flags_of(self.instance.config)
             trust = requested(cell.algorithm, named, folder)
             return api.resume(folder, environment=cell.environment, trust=trust, progress=progress, steps=steps)

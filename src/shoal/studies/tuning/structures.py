@@ -19,11 +19,11 @@ from jaxtyping import Array, Bool
 from shoal import algorithms
 from shoal.bounds import check_bounds
 from shoal.environments import registry
-from shoal.errors import InputError
+from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import flags_of, override
 from shoal.rollouts import fused
 from shoal.runs.build import Built, build, wrapped_environment
-from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.checkpoint import Checkpoints, to_host
 from shoal.studies.keys import key, label
 from shoal.studies.plan import Cell
 from shoal.studies.record import rounded_numbers
@@ -262,12 +262,13 @@ class Population:
 
         Raises:
             InputError: the trials do not fit in memory.
-            CheckpointError: the state at the end of the rung before is missing or damaged.
+            CheckpointError: the state at the end of the rung before is missing or damaged, or the stored one is of a
+                later rung.
         """
         target, last = self.instance.updates[number], number == len(self.instance.updates) - 1
         program, layout, values = self._program(trials)
         with stop.at_once():  # the stored state suffices to continue
-            state = self._state(trials, program, layout, values)
+            state = self._state(trials, target, program, layout, values)
         shown = Progress(target * self.settings.steps_per_update, len(trials) * self.tuning.seeds, progress)
         try:
             if self.update < target and not self._train(program, state, trials, target, shown, stop, keep=not last):
@@ -300,7 +301,12 @@ class Population:
         return program, layout, filled
 
     def _state(
-        self, trials: Mapping[int, Trial], program: Program, layout: sharding.Layout, values: dict[str, Array]
+        self,
+        trials: Mapping[int, Trial],
+        target: int,
+        program: Program,
+        layout: sharding.Layout,
+        values: dict[str, Array],
     ) -> TrainState:
         """The newest stored state, restricted to these trials; new trials are initialised."""
         seeds, entries = self.tuning.seeds, layout.seeds * layout.mesh.shape[sharding.SEED_SHARDS]
@@ -316,6 +322,8 @@ class Population:
         before = meta["entries"]
         stored = jax.tree.map(lambda x: jax.ShapeDtypeStruct((before, *x.shape[1:]), x.dtype), template)
         state, meta, self.update = self.checkpoints.restore(stored)
+        if self.update > target or not set(trials) <= set(meta["trials"]):
+            raise trained_further(self.checkpoints.folder)
         places = [meta["trials"].index(trial) * seeds + i for trial in trials for i in range(seeds)]
         chosen = np.asarray(_filled(np.asarray(places), entries))
         self.sound = np.asarray(meta["sound"], bool)[chosen]
@@ -358,8 +366,8 @@ class Population:
                 self._save(trials)
                 saved_at = time.monotonic()
                 pause = max(self.settings.checkpoint_seconds, SAVING * (saved_at - began))
-        for leaf in jax.tree.leaves(state.learner):
-            self.sound &= np.isfinite(np.asarray(leaf)).reshape(entries, -1).all(1)
+        for leaf in to_host(state.learner):
+            self.sound &= np.isfinite(leaf).reshape(entries, -1).all(1)
         if keep or self.update < target:
             self._save(trials)
         return self.update >= target
@@ -394,6 +402,14 @@ class Population:
             sound = self.sound[own].all() and all(map(math.isfinite, means))
             found[trial] = rounded_numbers(means) if sound else None
         return found
+
+
+def trained_further(folder: Path) -> CheckpointError:
+    """The error of stored states that are of a later rung than the scores of their search."""
+    return CheckpointError(
+        f"{folder} has trained further than the scores in the search's file; delete that folder to train its trials "
+        f"again."
+    )
 
 
 def _filled(values: np.ndarray, entries: int) -> Any:
