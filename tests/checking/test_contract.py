@@ -5,7 +5,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import shoal as library
@@ -23,6 +25,8 @@ ACTING = {
         "float32[4, 3]; for a team with discrete actions it must",
     ),
     "one action too few": (contract.action_form, "actions", "int32[4, 2]"),
+    "an extra of all environments": (contract.extras_form, "extras", "the extra 'mean' with the shape (3,): the first"),
+    "extras in a tuple": (contract.extras_form, "extras", "a flat dict from names to arrays [E ...]"),
     "sampled masks": (contract.action_masks, "masks", "of the sampled actions of living agents are illegal"),
     "greedy masks": (contract.action_masks, "masks", "of the greedy actions of living agents are illegal"),
     "multiplies": (contract.dead_agents_in_act, "dead agents", "change if dead agents observe NaN"),
@@ -46,6 +50,13 @@ UPDATING = {
     "alone on each device": (contract.equal_devices, "devices", "policy['theta'] differs after an update on two"),
     "branches": (contract.traced_numbers, "traced numbers", "rate cannot be a traced array"),
 }
+INSPECTING = {
+    "tells of one environment": (contract.inspection, "inspection", "with the shape (3, 4), but it must be (4, 3, 4)."),
+    "tells by statistics": (contract.inspection, "inspection", "inspect raised TypeError"),
+    "tells illegal actions": (contract.inspection, "inspection", "must be 0 for illegal actions"),
+    "tells the opposite": (contract.inspection, "inspection", "does not have the largest of the probabilities"),
+    "tells a sharper policy": (contract.inspection, "inspection", "are not those by which act draws actions"),
+}
 RECURRENT = {
     "never resets": (
         contract.recurrent_state,
@@ -61,9 +72,9 @@ def found(flaw: str, rule: Callable[..., Any], **flags: Any) -> list[Finding]:
     return list(rule(specimen(module, tiny(module.Config(), **flags), DISCRETE)))
 
 
-@pytest.mark.parametrize("flaw", [*ACTING, *UPDATING])
+@pytest.mark.parametrize("flaw", [*ACTING, *UPDATING, *INSPECTING])
 def test_each_flaw_is_found(flaw: str) -> None:
-    rule, subject, said = (ACTING | UPDATING)[flaw]
+    rule, subject, said = (ACTING | UPDATING | INSPECTING)[flaw]
     (finding,) = found(flaw, rule)
     assert finding.subject == subject and said in finding.sentence and finding.sentence.endswith(".")
     assert finding.level == ("warning" if subject in ("learning", "traced numbers") else "error")
@@ -102,6 +113,26 @@ def test_a_learner_that_a_checkpoint_changes_is_found(monkeypatch: pytest.Monkey
     monkeypatch.setattr(contract.Checkpoints, "save", lambda *_: 1 / 0)
     (finding,) = contract.restored_checkpoint(one)
     assert finding.subject == "resume" and "cannot be saved and restored (ZeroDivisionError" in finding.sentence
+
+
+@pytest.mark.parametrize("rule", [contract.update_metrics, contract.restored_checkpoint])
+def test_keys_in_a_learner_are_no_flaw(rule: Callable[..., Any]) -> None:
+    assert found("keeps keys", rule) == []
+
+
+def test_inspected_means_and_utilities_that_contradict_greedy_actions_are_found() -> None:
+    step = jax.tree.map(lambda x: x[0], random_trajectory(BOX, 1, ()).step)
+    legal = np.asarray(step.legal)
+    mean, off = np.where(legal, 0.5, np.nan), np.where(legal, 0.6, np.nan)
+    action = np.where(legal, 0.5, 0.0)
+    assert contract._contradiction(BOX, step, action, {"mean": mean}) == ""
+    assert "the mean that inspect returns differs" in contract._contradiction(BOX, step, action, {"mean": off})
+    step = jax.tree.map(lambda x: x[0], random_trajectory(DISCRETE, 1, ()).step)
+    utilities = np.where(step.legal, np.arange(4.0), np.nan)
+    best = np.nanargmax(utilities, -1)
+    assert contract._contradiction(DISCRETE, step, best, {"utilities": utilities}) == ""
+    said = contract._contradiction(DISCRETE, step, np.zeros_like(best), {"utilities": utilities, "own": np.zeros(2)})
+    assert "does not have the largest of the utilities" in said
 
 
 def test_padded_dimensions_of_continuous_actions_are_found() -> None:
@@ -166,6 +197,10 @@ def test_the_command(shoal: Callable, tmp_path: Path, monkeypatch: pytest.Monkey
     code, out, _ = shoal("check", "bad_idea")
     assert code == 1 and "ERROR    masks:" in out and "NOT READY: bad_idea has 1 error" in out
     assert "learned" not in out and not library.check("bad_idea").ok
+    code, out, _ = shoal("check", "bad_idea", "--rate", "0.25")
+    assert out.splitlines()[-1].endswith("check again: shoal check bad_idea --rate 0.25")
+    code, out, _ = shoal("check", "bad_idea", "--help")
+    assert code == 0 and "--rate NUMBER" in out
 
 
 @pytest.mark.parametrize(
@@ -174,11 +209,31 @@ def test_the_command(shoal: Callable, tmp_path: Path, monkeypatch: pytest.Monkey
         (("no_idea",), "There is no algorithm, and no module in the working directory, of this name either."),
         (("scripted",), "requires the name of one trainable algorithm, not 'scripted'"),
         (("mappo", "qmix"), "takes one environment or algorithm; 'qmix' is an extra word"),
+        (("mappo", "--gama", "0.9"), "did you mean --gamma?"),
+        (("mappo", "--gamma", "2"), "gamma must be at least 0 and at most 1, not 2"),
     ],
 )
 def test_invalid_input_is_refused(words: tuple[str, ...], said: str, shoal: Callable) -> None:
     code, out, err = shoal("check", *words)
     assert (code, out) == (2, "") and said in err and err.count("\n") == 1
+
+
+def test_options_reach_every_team_and_take_precedence_over_small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def specimen(module: Any, config: Any, *_: Any) -> Any:
+        made.append(config)
+        raise library.InputError("Enough.")
+
+    monkeypatch.setattr(contract, "specimen", specimen)
+    monkeypatch.setattr(contract, "made", lambda module, config, spec: made.append(config))
+    flags = {"learning_rate": 0.25, "entropy_coef": 0.5}
+    assert not contract.check_algorithm("mappo", flags, train=False).ok
+    assert len(made) > 6 and {(c.learning_rate, c.entropy_coef) for c in made} == {(0.25, 0.5)}
+    with pytest.raises(library.InputError, match="The check of an environment takes no 'gamma'"):
+        library.check("matrix/climbing", gamma=0.9)
+    with pytest.raises(library.InputError, match="did you mean 'gamma'"):
+        library.check("mappo", gama=0.9)
 
 
 @pytest.mark.parametrize("name", quick([*algorithms.NAMES, "sarsa", "self_imitation"]))

@@ -14,6 +14,7 @@ import pytest
 import counters
 import shoal as library
 import toys
+from shoal import cli
 from shoal.algorithms import get, ippo
 from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import override
@@ -27,6 +28,7 @@ from shoal.sides.opponents import FrozenPolicies, OpponentOptions, act_frozen, a
 from shoal.sides.past_selves import PRESENT, PastStatistics, against_past, put
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import crossplay as playing
+from shoal.training import hosts
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Learner, Step, Trajectory
 from support import trained
@@ -360,6 +362,58 @@ def test_a_run_plays_its_copy_of_opponents_that_train_on(
     run = library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "run", **flags)
     kept = opponents_in(str(run.folder / "opponents"), SPEC)
     jax.tree.map(np.testing.assert_array_equal, loaded[0].policies, kept.policies)
+
+
+def test_an_agent_is_built_from_its_copy_of_opponents(
+    early: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, there = tmp_path / "run" / "opponents" / "run.json", []
+
+    def trainer_of(*_: Any) -> Any:
+        there.append(copy.is_file())
+        raise InputError("nothing is built")
+
+    monkeypatch.setattr("shoal.runs.agent.trainer_of", trainer_of)
+    agent = library.agent("ippo", "toys:busy", folder=tmp_path / "run", opponents=str(early), side=("0",), **TINY)
+    with pytest.raises(InputError, match="nothing is built"):
+        agent.train(32)
+    assert there == [True] and not (tmp_path / "run").exists()
+    opening.keep_run_json(agent.run)  # as of a run that was killed before its first checkpoint
+    with pytest.raises(InputError, match="nothing is built"):
+        library.agent(folder=tmp_path / "run", progress=False).train(32)
+    assert there == [True, True] and copy.is_file()
+
+
+@pytest.mark.parametrize(("devices", "gained"), [(None, 1), (2, 0)])
+def test_processes_of_a_new_run_play_the_opponents_that_the_first_has_read(
+    devices: int | None, gained: int, early: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a resumed one each reads the run's copy."""
+    crew = hosts.Crew()
+    monkeypatch.setattr(crew, "share", lambda arrays: jax.tree.map(lambda x: x + 1, arrays))
+    monkeypatch.setattr(hosts, "crew", lambda: crew)
+    opponents, settings = opponents_in(str(early), SPEC), override(settings_against(str(early)), {"num_envs": 8})
+    env = building.wrapped_environment(toys.busy(), settings)
+    made = building.build("ippo", env, ippo.Config(), settings, opponents=opponents, devices=devices)
+    played = made.make.keywords["opponents"]  # pyright: ignore[reportFunctionMemberAccess]
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y + gained), played.policies, opponents.policies)
+
+
+def test_arrays_that_processes_share_are_what_they_were() -> None:
+    arrays = {"a": np.array([1, 200], np.uint8), "b": np.array([True]), "c": jax.random.key(3)}
+    found = hosts.Crew().share(arrays)
+    assert {name: x.dtype for name, x in found.items()} == {name: x.dtype for name, x in arrays.items()}
+    assert found["a"].tolist() == [1, 200] and found["b"].tolist() == [True] and found["c"] == arrays["c"]
+
+
+def test_a_configuration_is_checked_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run of the user's own may have the name of a folder's copy of opponents."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "opponents").mkdir(parents=True)
+    words = ["ippo", "toys:busy", "--opponents", "random", "--side", "0", "--print-config"]
+    assert cli.main(["train", *words]) == 0 and 'opponents = "random"' in capsys.readouterr().out
 
 
 def test_a_run_that_learned_one_side_plays_no_other(early: Path, tmp_path: Path) -> None:

@@ -90,8 +90,10 @@ def make_with(flaw: str, spec: EnvSpec, config: Any) -> Algorithm:
 
     def init(key: jax.Array) -> Learner:
         theta = jax.random.normal(key, (2 * spec.obs_dim, spec.action.width))
-        statistics = jnp.float32(1.0)
-        return Learner({"theta": theta}, (), (), statistics, jnp.int32(0))
+        policy, statistics = {"theta": theta}, jnp.float32(1.0)
+        if flaw == "keeps keys":  # which is none
+            policy["key"] = statistics = jax.random.fold_in(key, 1)
+        return Learner(policy, (), (), statistics, jnp.int32(0))
 
     def initial_carry(num_envs: int) -> Any:
         return jnp.zeros((num_envs, spec.num_agents, WIDTH)) if config.recurrent else ()
@@ -109,7 +111,23 @@ def make_with(flaw: str, spec: EnvSpec, config: Any) -> Algorithm:
         log_prob = jnp.take_along_axis(jax.nn.log_softmax(z), action[..., None].astype(int), -1)[..., 0]
         if flaw == "one action too few":
             action = action[..., :-1]
-        return hidden if config.recurrent else (), action, {"log_prob": log_prob}
+        extras: Any = {"log_prob": log_prob}
+        if flaw == "an extra of all environments":
+            extras["mean"] = log_prob.mean(0)
+        if flaw == "extras in a tuple":
+            extras = (log_prob,)
+        return hidden if config.recurrent else (), action, extras
+
+    def inspect(learner: Learner, carry: Any, step: Step, action: jax.Array, extras: Any) -> dict[str, jax.Array]:
+        z = logits(learner.policy["theta"], step, carry, flaw != "tells illegal actions")[1]
+        if flaw == "tells the opposite":
+            z = jnp.where(step.legal, -z, -1e9)
+        if flaw == "tells a sharper policy":
+            z = 3 * z
+        if flaw == "tells by statistics":
+            z = z * learner.statistics
+        p = jax.nn.softmax(z)
+        return {"probabilities": p[0] if flaw == "tells of one environment" else p}
 
     def update(learner: Learner, traj: Trajectory, key: jax.Array) -> Any:
         alive = traj.step.alive
@@ -143,6 +161,9 @@ def make_with(flaw: str, spec: EnvSpec, config: Any) -> Algorithm:
         policy: Any = {"theta": after}
         if flaw == "another structure":
             policy["more"] = after
+        statistics = learner.statistics
+        if flaw == "keeps keys":
+            policy["key"] = statistics = jax.random.fold_in(statistics, learner.updates)
         updates = learner.updates + (flaw != "does not count")
         if flaw == "another type":
             updates = updates.astype(jnp.float32)
@@ -153,6 +174,6 @@ def make_with(flaw: str, spec: EnvSpec, config: Any) -> Algorithm:
             metrics["share"] = jnp.float32(0.0) / (learner.updates - learner.updates)
         if flaw == "metrics in a list":
             metrics = [metrics["loss"]]
-        return learner._replace(policy=policy, updates=updates), metrics
+        return learner._replace(policy=policy, statistics=statistics, updates=updates), metrics
 
-    return Algorithm(init, initial_carry, act, update)
+    return Algorithm(init, initial_carry, act, update, inspect=inspect, stochastic=True)

@@ -12,12 +12,12 @@ import pytest
 
 import shoal
 from shoal import cli
-from shoal.errors import InputError
+from shoal.errors import CallbackError, InputError
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import ending, trainer
 from shoal.training.ending import Standing
-from shoal.training.evaluation import BEST_FOLDER
+from shoal.training.evaluation import BEST_FOLDER, Selection
 from shoal.training.settings import Settings
 from support import trained
 
@@ -160,6 +160,38 @@ def test_killed_it_ends_at_the_same_update(
     assert bits(folder) == bits(stopped.folder) and scores(folder) == scores(stopped.folder)
     assert bits(folder, BEST_FOLDER) == bits(stopped.folder, BEST_FOLDER)
     assert run.final_score == stopped.final_score
+
+
+@pytest.mark.parametrize("rows", [4, 1000])
+def test_a_run_with_no_more_steps_is_evaluated_where_it_was_interrupted(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without it neither a row of the log nor an evaluation would tell of its last updates."""
+    folder, judged, evaluate = tmp_path / "run", [], Selection.evaluate
+    steps = (EVERY + 2) * PER_UPDATE
+
+    class Failing(shoal.Callback):
+        def on_checkpoint(self, context: shoal.Context, folder: Path) -> None:
+            if context.step == steps:
+                raise KeyError
+
+    def noted(self: Selection, policy: Any, update: int) -> dict[str, Any]:
+        judged.append(update)
+        return evaluate(self, policy, update)
+
+    monkeypatch.setattr(trainer, "CALL_SECONDS", 0.0)
+    monkeypatch.setattr(Selection, "evaluate", noted)
+    flags = FLAGS | {"rows": rows, "checkpoint_seconds": 0.0}
+    with pytest.raises(CallbackError):
+        shoal.train("mappo", "toys:busy", folder=folder, callbacks=[Failing()], **flags)
+    capsys.readouterr()
+    run = shoal.resume(folder, progress=False, steps=steps)
+    assert run.finished and not run.untouched and judged == [EVERY, EVERY + 2] and run.final_score is not None
+    assert (
+        capsys.readouterr().err == f"This run has finished its {steps} steps per seed; more steps would continue it.\n"
+    )
+    assert log.read_log(folder)[-1]["step"] == steps and shoal.open_run(folder).settings.steps == steps
+    assert shoal.resume(folder, progress=False).untouched and len(judged) == 2
 
 
 def test_scores_count_that_a_lost_policy_reached(reached: Reached, tmp_path: Path) -> None:

@@ -193,6 +193,25 @@ def test_the_process_that_was_lost_first_is_named(codes: list[int | None], logs:
     assert hosts.what_happened(children, codes).startswith(sentence)
 
 
+@pytest.mark.parametrize("more", [[], ["--folder", "None"], ["--"]])
+def test_all_processes_read_the_words_of_the_command(more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the one that leads trains in the folder that the command has chosen."""
+    words, started = ["train", "mappo", "matrix/penalty", "--hosts", "local:2", *more], []
+
+    def supervise(places: list[hosts.Place], given: list[str], folder: Path, again: str) -> int:
+        started.extend([places, given, folder, again])
+        return 0
+
+    monkeypatch.setattr(hosts, "supervise", supervise)
+    assert main(words) == 0
+    places, given, folder, again = started
+    assert given == words and again == f"shoal train --resume {folder} --hosts local:2"
+    monkeypatch.setattr(hosts, "inside", places[0])
+    monkeypatch.setattr("shoal.cli.train._follows", lambda: False)
+    monkeypatch.setattr("shoal.cli.train.train_and_show", lambda where, *_: started.append(where) or 0)
+    assert main(given) == 0 and started[-1] == folder
+
+
 def test_places_share_the_devices_of_this_machine() -> None:
     own = {"hosts": "local:2", "host_count": None, "host_index": None, "host_timeout": 9.0}
     first, second = hosts.places(own, 6)

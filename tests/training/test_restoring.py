@@ -19,7 +19,7 @@ from shoal.training.ending import Standing
 from shoal.training.evaluation import Evaluator, Selection
 from shoal.training.settings import Settings
 from support import run_folders
-from support.trained import Idle, damage
+from support.trained import STATS, Idle, damage
 
 SETTINGS: dict[str, Any] = {"checkpoint_seconds": 0.0, "rows": 3, "tensorboard": False}
 
@@ -203,3 +203,35 @@ def test_an_evaluation_that_fails_is_repeated(fails: int, tmp_path: Path, monkey
     last = restored(tmp_path, 3, **flags)
     assert last.ended and last.at.best == (3.0,)
     assert [(row["update"], row["greedy/return"]) for row in read_log(tmp_path)] == [(i, [float(i)]) for i in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("rows", [2, 6])
+def test_a_run_that_ends_at_once_is_completed(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was interrupted after update 4, in the middle of a row or behind one, and has no more updates now."""
+    judged, count = [], []
+
+    def evaluate(self: Selection, policy: Any, update: int) -> dict[str, Any]:
+        judged.append(update)
+        self.score = [float(update)]
+        return {"greedy/return": self.score}
+
+    def going(trainer: Idle) -> Idle:
+        def advance(state: Any, n: Any) -> Any:
+            count.append(1)
+            trainer.stop.asked = len(count) == 4
+            return state, ({"loss": np.full((1, 1), float(len(count)))}, STATS)
+
+        trainer.program = trainer.program._replace(start=lambda state: advance)
+        return trainer
+
+    monkeypatch.setattr(Selection, "evaluate", evaluate)
+    flags = {"eval_every": 240.0, "rows": rows}
+    assert not going(Idle(tmp_path, 6, **SETTINGS | flags)).run() and len(count) == 4 and not judged
+    for _ in range(2 if rows == 2 else 1):  # of what is completed nothing is made again
+        ended = restored(tmp_path, 4, **flags)
+        ended.program = ended.program._replace(start=lambda state: pytest.fail("it compiles"))
+        assert ended.run() and judged == [4] and ended.at.best == (4.0,)
+    losses = {row["update"]: row["loss"] for row in read_log(tmp_path)}
+    assert losses == ({3: [2.0], 4: [4.0]} if rows == 2 else {i: [float(i)] for i in (1, 2, 3, 4)})
+    assert going(restored(tmp_path, 6, **flags)).run() and judged == [4, 5, 6]
+    assert {row["update"]: row["loss"] for row in read_log(tmp_path)} == losses | {5: [5.0], 6: [6.0]}

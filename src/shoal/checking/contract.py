@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import shlex
 import tempfile
 import time
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -43,11 +45,12 @@ from shoal.system.files import to_json
 from shoal.system.shipped import page
 from shoal.training.settings import Settings
 from shoal.training.sharding import plan_layout
-from shoal.types import Box, EnvSpec, Learner, Scale, Trajectory
+from shoal.types import Box, EnvSpec, Learner, Scale, Step, Trajectory
 
 # Requirements of ``Config`` and ``make``: flags that can be saved, errors of one sentence, traced hyper-parameters.
 
 
+NO_FLAGS: Mapping[str, Any] = MappingProxyType({})
 AT_FIRST = frozenset({"gain", "output_gain", "log_std", "pretrain_rate", "kl_weight"})
 """Shoal's options of initial parameters and of preparation before training, which are read before compilation."""
 
@@ -117,13 +120,13 @@ def valid_presets(name: str, module: Any) -> Iterator[Finding]:
             yield contract_error("PRESETS", f"in {whose}, {problem}")
 
 
-def refusals(module: Any) -> tuple[list[Finding], list[EnvSpec]]:
+def refusals(module: Any, flags: Mapping[str, Any] = NO_FLAGS) -> tuple[list[Finding], list[EnvSpec]]:
     """Unsupported teams raise an ``InputError`` of one sentence; returns findings and the supported teams."""
     findings, accepted, rejected = [], [], dict[str, None]()
     raised: dict[str, tuple[Exception, list[str]]] = {}
     for spec in (DISCRETE, BOX, TEAM, ALONE):
         try:
-            made(module, tiny(module.Config()), spec)
+            made(module, tiny(module.Config(), **flags), spec)
             accepted.append(spec)
         except InputError as problem:
             rejected[" ".join(str(problem).split())] = None
@@ -194,6 +197,24 @@ def action_form(one: Specimen) -> Iterator[Finding]:
         )
 
 
+def extras_form(one: Specimen) -> Iterator[Finding]:
+    """Extras are arrays by name whose first axis is that of the environments, which rollouts divide over devices."""
+    extras: Any = one.trajectory.extras
+    if not isinstance(extras, dict) or not all(isinstance(x, jax.Array) for x in extras.values()):
+        yield contract_error(
+            "extras", "act must return its extras as a flat dict from names to arrays [E ...], {} for none."
+        )
+        return
+    for name, x in extras.items():
+        if x.shape[1:2] != (E,):
+            yield contract_error(
+                "extras",
+                f"act returns the extra {name!r} with the shape {x.shape[1:]}: the first axis of every extra must be "
+                f"that of the environments, which has the length {E} here.",
+            )
+            return
+
+
 def action_masks(one: Specimen) -> Iterator[Finding]:
     """Sampled and greedy actions are legal; padded dimensions of a continuous action are 0."""
     for how, traj in (("sampled", one.trajectory), ("greedy", one.greedy)):
@@ -247,10 +268,9 @@ def blinded(step: Any, value: float) -> Any:
 
 def without_critic(one: Specimen) -> Iterator[Finding]:
     """Greedy actions need only the policy, as in deployment."""
-    bare = Learner(one.learner.policy, (), (), (), one.learner.updates)
     act = fast(compiled_act(one.algorithm))
     try:
-        traj = act(bare, one.trajectory)[1]
+        traj = act(_deployed(one.learner), one.trajectory)[1]
     except Exception as problem:
         yield contract_error(
             "deployment",
@@ -263,6 +283,11 @@ def without_critic(one: Specimen) -> Iterator[Finding]:
             "deployment",
             "greedy actions change when the learner has only its policy: act must read only Learner.policy.",
         )
+
+
+def _deployed(learner: Learner) -> Learner:
+    """The learner with only its policy."""
+    return Learner(learner.policy, (), (), (), learner.updates)
 
 
 def recurrent_state(one: Specimen) -> Iterator[Finding]:
@@ -295,12 +320,12 @@ def _with_stale_carry(one: Specimen) -> Trajectory:
     rng = np.random.default_rng(1)
 
     def fill(x: jax.Array) -> jax.Array:
-        return jnp.asarray(rng.normal(size=x.shape), x.dtype) if x.dtype.kind == "f" else x
+        return jnp.asarray(rng.normal(size=x.shape), x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
     return one.trajectory._replace(carry=jax.tree.map(fill, one.trajectory.carry))
 
 
-ACT_RULES = (action_form, action_masks, dead_agents_in_act, without_critic, recurrent_state)
+ACT_RULES = (action_form, extras_form, action_masks, dead_agents_in_act, without_critic, recurrent_state)
 
 
 # Requirements of ``update``: stable types, no effect of dead agents, determinism, ``vmap``, and checkpoints.
@@ -426,7 +451,7 @@ def no_agents_alive(one: Specimen) -> Iterator[Finding]:
 def _unsound(tree: Any) -> str:
     """The path of the first leaf that is NaN or infinite; empty if there is none."""
     for path, x in jax.tree.leaves_with_path(tree):
-        if x.dtype.kind == "f" and not jnp.isfinite(x).all():
+        if jnp.issubdtype(x.dtype, jnp.floating) and not jnp.isfinite(x).all():
             return jax.tree_util.keystr(path).lstrip(".")
     return ""
 
@@ -527,54 +552,159 @@ UPDATE_RULES = (
 )
 
 
+# Requirements of ``inspect``: the documented shapes, and the numbers by which ``act`` acts.
+
+
+DRAWS = 4000
+"""Sampled actions whose frequencies are compared with probabilities."""
+FREQUENCY_ERROR = 0.05
+"""Largest error of a frequency: six standard errors."""
+
+
+def inspection(one: Specimen) -> Iterator[Finding]:
+    """What ``inspect`` returns has the documented shapes, also in deployment, and is what ``act`` acts by."""
+    inspect, act, carry = one.algorithm.inspect, one.algorithm.act, one.trajectory.carry
+    if inspect is None:
+        return
+    learner = _moved(one)  # initial policies are often nearly uniform, and some act at random before they learn
+    traj = one.trajectory
+    step, action, extras = jax.tree.map(lambda x: x[0], (traj.step, traj.action, traj.extras))
+    told: Any = {}
+    for when, those in (("", learner), (" when the learner has only its policy, as in deployment", _deployed(learner))):
+        try:
+            told = jax.eval_shape(inspect, those, carry, step, action, extras)
+        except Exception as problem:
+            text = f"inspect {fault_of(problem).what}{when}."
+            yield Finding("error", "inspection", text, own_traceback(problem, package=False))
+            return
+        if text := _misshapen(told, one.spec):
+            yield contract_error("inspection", f"{text}{when}.")
+            return
+
+    def decide(learner: Learner, key: jax.Array, greedy: bool) -> tuple[jax.Array, dict[str, jax.Array]]:
+        _, action, extras = act(learner, carry, step, key, greedy)
+        return action, inspect(learner, carry, step, action, extras)
+
+    def drawn(learner: Learner, keys: jax.Array) -> tuple[jax.Array, jax.Array]:
+        action, told = jax.vmap(lambda key: decide(learner, key, False))(keys)
+        return jax.nn.one_hot(action, one.spec.action.width).mean(0), told["probabilities"].mean(0)
+
+    key = jax.random.key(6)
+    if text := _contradiction(one.spec, step, *fast(lambda learner: decide(learner, key, True))(learner)):
+        yield contract_error("inspection", text)
+    elif "probabilities" in told and one.algorithm.stochastic and not one.algorithm.guided:
+        seen, expected = fast(drawn)(learner, jax.random.split(key, DRAWS))
+        if not (np.abs(seen - expected) <= FREQUENCY_ERROR)[np.asarray(step.alive)].all():
+            yield contract_error(
+                "inspection",
+                "the probabilities that inspect returns are not those by which act draws actions: compute both from "
+                "the same distribution.",
+            )
+
+
+def _misshapen(told: Any, spec: EnvSpec) -> str:
+    """How what ``inspect`` returns differs from the form in :class:`Algorithm`; empty if it does not."""
+    if not isinstance(told, dict):
+        return "inspect must return a dict from names to arrays, but returns another type"
+    n = spec.num_agents
+    names = ("probabilities", "mean", "std", "normal_mean", "normal_std", "utilities")
+    shapes = dict.fromkeys(names, (E, n, spec.action.width)) | {"value": (E, n), "attention": (E, n, n)}
+    for name, x in told.items():
+        if name in shapes and (shape := getattr(x, "shape", None)) != shapes[name]:
+            return f"inspect returns {name!r} with the shape {shape}, but it must be {shapes[name]}"
+    return ""
+
+
+def _contradiction(spec: EnvSpec, step: Step, action: Any, told: Mapping[str, Any]) -> str:
+    """How what ``inspect`` returns of living agents contradicts their greedy actions; empty if it does not.
+
+    Args:
+        spec: the team's.
+        step: what the agents saw [E ...].
+        action: their greedy actions.
+        told: what ``inspect`` returns of these.
+    """
+    alive = np.asarray(step.alive)
+    legal, action = np.asarray(step.legal)[alive], np.asarray(action)[alive]
+    known = ("probabilities", "utilities", "mean")  # there may be others of any shape
+    told = {name: np.asarray(told[name])[alive] for name in known if name in told}
+    if isinstance(spec.action, Box):
+        if "mean" in told and not (np.abs(told["mean"] - action) <= 1e-4)[legal].all():
+            return "the mean that inspect returns differs from the greedy action of act."
+        return ""
+    p = told.get("probabilities", legal / legal.sum(-1, keepdims=True))
+    if not ((p >= 0).all() and (p[~legal] == 0).all() and (np.abs(p.sum(-1) - 1) <= 1e-3).all()):
+        return "the probabilities that inspect returns must be 0 for illegal actions and add up to 1 over legal ones."
+    for name in ("probabilities", "utilities"):
+        if name in told:
+            x = np.where(legal, told[name], -np.inf)
+            best, chosen = x.max(-1), np.take_along_axis(x, action[:, None], -1)[:, 0]
+            if not (best - chosen <= 1e-5 * (1 + np.abs(best))).all():
+                return f"the greedy action of act does not have the largest of the {name} that inspect returns."
+    return ""
+
+
 # The check of an algorithm.
 
 
-FIRST_TEAM_RULES = (*ACT_RULES, *UPDATE_RULES, traced_numbers)
-SECOND_TEAM_RULES = (action_form, action_masks, update_metrics)
+FIRST_TEAM_RULES = (*ACT_RULES, *UPDATE_RULES, inspection, traced_numbers)
+SECOND_TEAM_RULES = (action_form, action_masks, update_metrics, inspection)
 """Rules for the other kind of actions."""
 RECURRENT_RULES = (recurrent_state, update_metrics)
 """Rules for a recurrent net; the other rules test code that it shares with a feed-forward net."""
-RULES_ON_NAN = (dead_agents_in_update, no_agents_alive)
-"""Rules that are skipped if updates give NaN in any case, since the NaN would then not be due to dead agents."""
+RULES_ON_NAN = (dead_agents_in_update, no_agents_alive, inspection)
+"""Rules that are skipped if updates give NaN in any case, to which what they find would be due."""
 
 
-def check_algorithm(name: str, *, train: bool = True) -> Report:
+def check_algorithm(name: str, flags: Mapping[str, Any] = NO_FLAGS, *, train: bool = True) -> Report:
     """Test an algorithm on random data and report which requirements of an algorithm it violates.
 
     Args:
         name: the algorithm's name, as for :func:`shoal.train`.
+        flags: options of the algorithm by name; sizes that are not among them are small.
         train: also train briefly in a one-step game, for information.
 
     Raises:
-        InputError: the algorithm does not exist, its module has no valid ``Config``, or it is not trainable.
+        InputError: the algorithm does not exist, its module has no valid ``Config``, it is not trainable, or it has no
+            such option or value.
     """
     began = time.monotonic()
     if "+" in name or name in algorithms.SCRIPTED:
         raise InputError(f"shoal check requires the name of one trainable algorithm, not {name!r}.")
     name = algorithms.canonical(name)
     module, shown = algorithms.get(name), name.removesuffix(":make")
-    findings, facts = inspected(module)
+    check_names(flags, module.Config())
+    bounds.check_bounds(override(module.Config(), flags))
+    findings, facts = inspected(module, flags)
     findings += valid_presets(name, module)
     if train and not any(finding.level == "error" for finding in findings):
-        text, notes = _trial(module)
+        text, notes = _trial(module, flags)
         facts.append(("learned", text))
         findings += notes
     facts.append(("time", f"{time.monotonic() - began:.0f} s"))
-    command = f"shoal train {shown} mpe/simple_spread"
-    return Report(shown, ordered(findings), tuple(facts), command, f"shoal check {shown}", "these checks")
+    words = _words(flags)
+    command, again = f"shoal train {shown} mpe/simple_spread{words}", f"shoal check {shown}{words}"
+    return Report(shown, ordered(findings), tuple(facts), command, again, "these checks")
 
 
-def inspected(module: Any) -> tuple[list[Finding], list[tuple[str, str]]]:
+def _words(flags: Mapping[str, Any]) -> str:
+    """Flags as words of a command line, with a leading space."""
+    words = []
+    for name, value in flags.items():
+        words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, tuple | list) else [value])]
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def inspected(module: Any, flags: Mapping[str, Any] = NO_FLAGS) -> tuple[list[Finding], list[tuple[str, str]]]:
     """All findings on an algorithm's module, and rows of the report: the supported teams and the tested ones."""
     findings = list(saved_config(module))
-    refused, accepted = refusals(module)
+    refused, accepted = refusals(module, flags)
     findings += refused
     played: dict[str, list[Finding]] = {}
     for spec, rules in _plan(accepted):
-        played[spec.name] = _played(module, tiny(module.Config()), spec, rules)
+        played[spec.name] = _played(module, tiny(module.Config(), **flags), spec, rules)
     if accepted and "recurrent" in flags_of(module.Config()):
-        _recurrent(module, accepted[0], played)
+        _recurrent(module, accepted[0], played, flags)
     findings += _once(played)
     return findings, [("supports", ", ".join(spec.name for spec in accepted)), ("tested", ", ".join(played))]
 
@@ -605,9 +735,9 @@ def _plan(accepted: list[EnvSpec]) -> Iterator[tuple[EnvSpec, tuple[Callable, ..
             yield spec, SECOND_TEAM_RULES if i else FIRST_TEAM_RULES
 
 
-def _recurrent(module: Any, spec: EnvSpec, played: dict[str, list[Finding]]) -> None:
+def _recurrent(module: Any, spec: EnvSpec, played: dict[str, list[Finding]], flags: Mapping[str, Any]) -> None:
     """Also test a recurrent net, unless the algorithm does not support it."""
-    config = tiny(module.Config(), recurrent=4)
+    config = tiny(module.Config(), **{**flags, "recurrent": 4})
     recurrent = replace(spec, name=f"{spec.name}, recurrent")
     try:
         made(module, config, recurrent)
@@ -638,7 +768,7 @@ def _played(module: Any, config: Any, spec: EnvSpec, rules: tuple[Callable, ...]
         except Exception as error:
             findings.append(_raised(doing, error))
             break
-        if any(finding.level == "error" and finding.subject in ("actions", "types") for finding in findings):
+        if any(finding.level == "error" and finding.subject in ("actions", "extras", "types") for finding in findings):
             break  # the other rules would fail for the same reason
     return findings
 
@@ -649,10 +779,10 @@ def _raised(doing: str, error: Exception) -> Finding:
     return Finding("error", "exception", f"{doing} {what}.", own_traceback(error, package=False))
 
 
-def _trial(module: Any) -> tuple[str, list[Finding]]:
+def _trial(module: Any, flags: Mapping[str, Any] = NO_FLAGS) -> tuple[str, list[Finding]]:
     """The result of training in a one-step game, and a note if the policy avoids reward."""
     try:
-        found = short_training(module)
+        found = short_training(module, **flags)
     except Exception as error:
         return f"training in a one-step game {fault_of(error).what}", []
     note = "after a short training the policy earns much less reward than random actions; check the signs in the loss."

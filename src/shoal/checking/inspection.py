@@ -43,11 +43,12 @@ def check(
     seed: int = 0,
     timeout: float = 60.0,
     isolate: bool = True,
+    **flags: Any,
 ) -> Report:
     """Play random legal actions in an environment and report what is wrong with it, and its speed.
 
     With the name of an algorithm, of Shoal or of your own module, test the requirements of every algorithm instead
-    (:func:`shoal.checking.contract.check_algorithm`); the other arguments are then ignored.
+    (:func:`shoal.checking.contract.check_algorithm`); the other arguments but ``flags`` are then ignored.
 
     Args:
         environment: a name, ``package.module:factory``, a factory, or an environment, as for :func:`shoal.train`.
@@ -60,14 +61,17 @@ def check(
         isolate: play in a separate process, so that a crash, an exit or a hang is reported with the action that caused
             it. An environment that another process cannot import, for example a device environment given as an object,
             is played in this process.
+        flags: options of the algorithm; none for an environment.
 
     Raises:
-        InputError: the environment is unknown, its library is missing, or an argument is out of range.
+        InputError: the environment is unknown, its library is missing, or an argument is unknown or out of range.
     """
     if isinstance(environment, str) and algorithms.alone(environment):
         from shoal.checking.contract import check_algorithm  # imports the packages of training
 
-        return check_algorithm(environment)
+        return check_algorithm(environment, flags)
+    if flags:
+        raise InputError(f"The check of an environment takes no {next(iter(flags))!r}; its options go in env.")
     for name, value in (("episodes", episodes), ("steps", steps)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, not {bounds_text(value)}.")

@@ -261,14 +261,15 @@ class TrialResult(NamedTuple):
         return max(self) < CHANCE / 2
 
 
-def short_training(module: Any) -> TrialResult:
-    """The rewards of sampled and greedy actions after a short training.
+def short_training(module: Any, **flags: Any) -> TrialResult:
+    """The rewards of sampled and greedy actions after a short training; ``flags`` are options of the algorithm.
 
     Raises:
         InputError: the algorithm does not support the game.
     """
     env = matrix_game(PAYOFF, name="a one-step game")
-    algorithm = module.make(env.spec, tiny(module.Config(), **TRIAL_SIZES), Scale(ENVS, LENGTH, TRIAL_UPDATES))
+    config = tiny(module.Config(), **(TRIAL_SIZES | flags))
+    algorithm = module.make(env.spec, config, Scale(ENVS, LENGTH, TRIAL_UPDATES))
     sampled, greedy = (float(x) for x in fast(lambda key: _trained(algorithm, env, key))(jax.random.key(0)))
     return TrialResult(greedy, sampled)
 

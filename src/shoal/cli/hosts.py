@@ -82,10 +82,17 @@ class Place:
     """Number of CPU devices of this process; None for one per core."""
     called: str
     """``sys.argv[0]`` of the command."""
+    folder: str | None = None
+    """The folder of a new run that the command has chosen; None where its words name one, or process 0 chooses it."""
 
 
 inside: Place | None = None
 """Of a process that trains; None in the process of the command."""
+
+
+def chosen_folder() -> Path | None:
+    """The folder that the command has chosen for the new run that this process trains; None if it has not."""
+    return Path(inside.folder) if inside is not None and inside.folder else None
 
 
 def words_of(own: dict[str, Any]) -> str:

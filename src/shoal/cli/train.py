@@ -5,6 +5,7 @@ The command, its pictures and summary, and how to continue.
 
 import dataclasses
 import itertools
+import os
 import re
 import shlex
 import shutil
@@ -302,8 +303,8 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
             which, folder = hosts.places(own, found.values.settings.devices), own["folder"]
             if folder is None and which[0].index == 0:
                 folder = new_folder(found.algorithm, found.name)
-            words = ["train", *args, *([] if folder in (None, own["folder"]) else ["--folder", str(folder)])]
-            return hosts.supervise(which, words, folder, resumed_by(folder or Path("RUN"), own))
+                which = [dataclasses.replace(place, folder=str(folder)) for place in which]
+            return hosts.supervise(which, ["train", *args], folder, resumed_by(folder or Path("RUN"), own))
         if own["hosts"] is not None and _follows():
             api.follow_new(found)
             return 0
@@ -312,7 +313,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
             from shoal.runs.api import check_new_run, new_run
 
             text = as_toml(found)
-            check_new_run(new_run(found, Path("runs")))
+            check_new_run(new_run(found, Path(os.devnull)))
             print(text, end="")
             return 0
 
@@ -320,7 +321,8 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
             train = partial(api.train_configured, found, where, callbacks=callbacks)
             return train_and_show(where, train, own)
 
-        return start(own["folder"]) if own["folder"] else in_new_folder(found.algorithm, found.name, start)
+        folder = own["folder"] or hosts.chosen_folder()
+        return start(folder) if folder else in_new_folder(found.algorithm, found.name, start)
 
     missing = ("ALGORITHM", "ENVIRONMENT")[len(words) :]
     return Command(" ".join(["shoal train", *words]), _about(words, None), groups, do, _FIRST, missing=missing), rest

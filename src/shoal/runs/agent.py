@@ -23,7 +23,7 @@ from shoal.game import HostEnvironment
 from shoal.runs.api import announce, check_folder, new_run, trainer_of
 from shoal.runs.final_evaluation import write_evaluation
 from shoal.runs.init_from import start_from
-from shoal.runs.open import keep_resumed, keep_run_json, open_run, permit_training, remember
+from shoal.runs.open import copied_opponents, keep_resumed, keep_run_json, open_run, permit_training, remember
 from shoal.runs.run import Run
 from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
@@ -421,20 +421,21 @@ class _Parts:
     def _made(self, newest: int | None) -> Continued:
         """A trainer of the run, restored from its newest checkpoint."""
         self.run.settings = self._reaching(newest or 0)
-        trainer = trainer_of(self.run, self._progress, self._guard, Continued)
-        assert isinstance(trainer, Continued)
-        try:
-            if newest is not None:
-                trainer.restore()
-            else:
-                trainer.check_untrained()
-                if self.run.settings.init_from:
-                    start_from(trainer, Path(self.run.settings.init_from))
-            self._keep(self.run)
-            announce(self.run, trainer)
-        except BaseException:
-            trainer.close()
-            raise
+        with copied_opponents(self.run) if newest is None else contextlib.nullcontext():
+            trainer = trainer_of(self.run, self._progress, self._guard, Continued)
+            assert isinstance(trainer, Continued)
+            try:
+                if newest is not None:
+                    trainer.restore()
+                else:
+                    trainer.check_untrained()
+                    if self.run.settings.init_from:
+                        start_from(trainer, Path(self.run.settings.init_from))
+                self._keep(self.run)
+                announce(self.run, trainer)
+            except BaseException:
+                trainer.close()
+                raise
         return trainer
 
     def _reaching(self, update: int) -> Settings:

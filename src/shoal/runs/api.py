@@ -32,7 +32,7 @@ from shoal.storage.zoo import check_trainable, located, name_of, shown
 from shoal.system import shipped
 from shoal.system.files import written_to
 from shoal.system.forks import check_not_forked
-from shoal.training import checks, feed, hosts, pretraining
+from shoal.training import checks, ending, feed, hosts, pretraining
 from shoal.training import crossplay as playing
 from shoal.training.callbacks import Callback, Given, accepted, with_callbacks
 from shoal.training.crossplay import CrossPlay
@@ -203,7 +203,7 @@ def _restored(
         _check_devices(run)
     if environment is not None:
         _ = run.env  # raises if it is another environment, also for a finished run
-    if final_evaluation.conclude(run, guard, continue_stopped):
+    if final_evaluation.conclude(run, before, guard, continue_stopped):
         if flags:
             guard()
             keep_changed(run, before)  # the environment was not built
@@ -383,9 +383,11 @@ def announce(run: Run, trainer: Trainer) -> None:
 def train_to_end(run: Run, trainer: Trainer) -> None:
     """Train to the end and evaluate the policies."""
     announce(run, trainer)
-    episodes = run.settings.evaluation_episodes(run.env)
+    episodes, done = run.settings.evaluation_episodes(run.env), trainer.update
     try:
         run.finished = trainer.run() and not trainer.stop.asked
+        if run.finished and trainer.update == done:
+            trainer.progress.warn(ending.sentence(run.settings, trainer.at))
         trainer.part()
         trainer.guard()
         if run.finished and episodes:

@@ -62,6 +62,11 @@ class SavedOpponents(NamedTuple):
             opponents=None if self.opponents is None else self.opponents.first(),
         )
 
+    def shared(self, crew: hosts.Crew) -> "SavedOpponents":
+        """With the policies of the process that leads; all processes of the run call this at once."""
+        theirs = None if self.opponents is None else self.opponents.shared(crew)
+        return self._replace(policies=crew.share(self.policies), opponents=theirs)
+
     def frozen_policies(self, spec: EnvSpec) -> FrozenPolicies:
         """The policies with the algorithm that acts by them."""
         return FrozenPolicies(
@@ -104,7 +109,7 @@ def build(
         config: the algorithm's.
         settings: the run's.
         opponents: the run's copy of its opponents; None loads those that ``settings`` name.
-        devices: their number if ``settings.devices`` is None; None for all.
+        devices: their number if ``settings.devices`` is None; None for a new run, which may use all.
 
     Raises:
         InputError: a setting, the configuration or the environment is invalid.
@@ -112,6 +117,8 @@ def build(
     if hosts.crew():
         check_hosts(algorithm, env, config, settings)
     layout, scale = _layout(env, settings, devices)
+    if opponents is not None and devices is None and (crew := hosts.crew()):
+        opponents = opponents.shared(crew)  # a new run, whose copy only the process that leads has read
     module, workers = algorithms.get(algorithm), workers_of(env, settings)
     decision = pretraining.decide(module, env, config, scale, settings.seed, workers)
     config = decision.config if decision else config

@@ -19,22 +19,23 @@ from shoal.system.files import dumps, write_text
 from shoal.training import ending
 from shoal.training.evaluation import BEST_FOLDER, Evaluation, in_modes
 from shoal.training.settings import Settings
-from shoal.training.trainer import Trainer
+from shoal.training.trainer import Trainer, has_evaluation
 from shoal.types import Learner
 
 
-def conclude(run: Run, guard: Callable[[], None], continue_stopped: bool = False) -> bool:
+def conclude(run: Run, before: Settings, guard: Callable[[], None], continue_stopped: bool = False) -> bool:
     """Whether a run has finished. If so, repair the log, and evaluate the run unless it has been evaluated.
 
     Args:
         run: the run, whose settings may have changed.
+        before: its settings in ``run.json``.
         guard: raises if the folder is no longer the run's.
         continue_stopped: a run that a callback stopped has not finished.
 
     Raises:
         CheckpointError: its checkpoint was saved under another configuration.
     """
-    if not _settle(run.folder, run.settings, run._identity(), guard, continue_stopped):
+    if not _settle(run.folder, run.settings, before, run._identity(), guard, continue_stopped):
         return False
     run.finished = run.untouched = True
     run.final_score = known_evaluation_text(run.folder, run.last_step, run.settings.eval_episodes)
@@ -65,15 +66,23 @@ def keep_evaluation(run: Run, found: Evaluation, episodes: int, guard: Callable[
 
 
 def _settle(
-    folder: Path, settings: Settings, run: Mapping[str, Any], guard: Callable[[], None], continue_stopped: bool = False
+    folder: Path,
+    settings: Settings,
+    before: Settings,
+    run: Mapping[str, Any],
+    guard: Callable[[], None],
+    continue_stopped: bool = False,
 ) -> bool:
     """Whether a run has finished: its newest checkpoint and policy are intact, and it ended there.
 
-    If so, prints a notice, and repairs the log as resuming would.
+    If so, prints a notice, and repairs the log as resuming would. A run that ends there only because its limits have
+    changed has not finished while the last row of the log or the last evaluation is missing: :meth:`Trainer.run` makes
+    them.
 
     Args:
         folder: the run's.
         settings: the run's, possibly with more steps than before or other limits.
+        before: its settings in ``run.json``.
         run: its configuration (:func:`shoal.storage.manifest.identity`).
         guard: raises if the folder is no longer the run's.
         continue_stopped: a run that a callback stopped has not finished.
@@ -92,11 +101,13 @@ def _settle(
         return False
     at = ending.standing(last, meta)
     at = at._replace(stopped="") if continue_stopped else at
-    if not ending.ended(settings, at):
+    step = last * settings.steps_per_update
+    if not ending.ended(settings, at) or meta.get("row"):
+        return False
+    if settings.eval_every is not None and not ending.ended(before, at) and not has_evaluation(folder, step):
         return False
     checkpoints.check_run(last)
     notices.warn(ending.sentence(settings, at))
-    step = last * settings.steps_per_update
     log = Log(folder, guard=guard)
     log.resume(step, checkpoints.file(ROWS, last) or b"", meta.get("rows", 0))
     log.repair()

@@ -123,7 +123,8 @@ def copied_opponents(run: Run) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
+        if not (run.folder / manifest.RUN_JSON).exists():  # otherwise the run is kept, and needs them
+            shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
         raise
 
 

@@ -230,7 +230,7 @@ class Context:
         self._trainer.progress.warn(sentence)
 
     def _policy(self) -> PyTree:
-        return jax.tree.map(np.array, jax.device_get(self.learner.policy))
+        return jax.tree.map(lambda x: x.copy(), jax.device_get(self.learner.policy))
 
     def _close(self) -> None:
         for evaluator in self._evaluators.values():

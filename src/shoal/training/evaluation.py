@@ -473,8 +473,9 @@ class Selection:
             return
         higher = score > self.best.score  # of equal scores, the earlier policy is kept
 
-        def chosen(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-            return np.where(higher.reshape(-1, *[1] * (np.ndim(new) - 1)), new, old)
+        def chosen(new: Any, old: Any) -> Any:
+            where = jnp.where if jnp.issubdtype(new.dtype, jax.dtypes.prng_key) else np.where  # NumPy has no keys
+            return where(higher.reshape(-1, *[1] * (np.ndim(new) - 1)), new, old)
 
         kept = jax.tree.map(chosen, policy, self.best.policy)
         self.best = Best(kept, chosen(score, self.best.score), np.where(higher, step, self.best.step))

@@ -84,6 +84,18 @@ class Crew:
         """Leave without telling the others, which may be in the midst of an order."""
         self.ended = self.abandoned = True
 
+    def share(self, arrays: PyTree) -> PyTree:
+        """The leader's arrays in place of those of this process, which have the same shapes; all call this at once."""
+        from jax.experimental import multihost_utils
+
+        words = jax.tree.map(lambda x: jax.random.key_data(x) if _is_key(x) else x, arrays)
+        found = multihost_utils.broadcast_one_to_all(words, is_source=self.leads)
+
+        def like(x: Any, own: Any) -> Any:
+            return jax.random.wrap_key_data(x, impl=jax.random.key_impl(own)) if _is_key(own) else x.astype(own.dtype)
+
+        return jax.tree.map(like, found, arrays)
+
     def read(self, state: PyTree, leaves: Sequence[Any]) -> list[np.ndarray]:
         """As the leader, some leaves of the state in host memory; PRNG keys as their words."""
         places = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(state))}
@@ -104,6 +116,10 @@ def _exchanged(*numbers: int) -> np.ndarray:
     return multihost_utils.process_allgather(np.array([*numbers, 0, 0, 0][:3], np.int32))
 
 
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def _is_here(leaf: Any) -> bool:
     return not isinstance(leaf, jax.Array) or leaf.is_fully_addressable or leaf.is_fully_replicated
 
@@ -112,7 +128,7 @@ def gathered(leaf: Any) -> np.ndarray:
     """A whole array [S, E, M, ...] in host memory; all processes take part if parts of it are elsewhere."""
     from jax.experimental import multihost_utils
 
-    if isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if _is_key(leaf):
         leaf = jax.random.key_data(leaf)
     if _is_here(leaf):
         return np.asarray(leaf)

@@ -223,10 +223,11 @@ class Trainer:
         """
         settings, per_update = self.settings, None
         self.settle()
-        if self.state is not None and self.ended:
-            return True  # restored after the last update
         try:
             with self.log, self.stop.listening():
+                if self.state is not None and self.ended:  # restored after the last update
+                    self._complete()
+                    return True
                 with self.stop.at_once():
                     advance = self._begin()
                 if self.at.owed:
@@ -329,11 +330,17 @@ class Trainer:
         self.policies.save(self.update, policy, {"env": self.env.spec.name})
 
     def on_host(self, part: PyTree) -> PyTree:
-        """A part of the state that holds no PRNG keys; in host memory if it may be cut over processes."""
+        """A part of the state; in host memory, but for PRNG keys, if it may be cut over processes."""
         if self.crew is None:
             return part
         leaves, structure = jax.tree.flatten(part)
-        return structure.unflatten(self.crew.read(self.state, leaves))
+        read = zip(leaves, self.crew.read(self.state, leaves), strict=True)
+        return structure.unflatten(
+            jax.random.wrap_key_data(jax.numpy.asarray(x), impl=jax.random.key_impl(leaf))
+            if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            else x
+            for leaf, x in read
+        )
 
     def part(self) -> None:
         """End the other processes of the run, if any, which are not needed for what follows training."""
@@ -405,9 +412,19 @@ class Trainer:
     def _repeat_evaluation(self) -> None:
         """Make up for the evaluation and the row that an error prevented where the run was saved."""
         self.at = self.at._replace(owed=False)
-        self._end_call(log_row(self._row, self.env.spec, self.settings, self.update, self.at.seconds), True)
+        self._complete()
+
+    def _complete(self) -> None:
+        """Make the evaluation and the row of the last update, where the run was saved without them."""
+        if self._row:
+            self._end_call(log_row(self._row, self.env.spec, self.settings, self.update, self.at.seconds), True)
+        elif self.selection and not has_evaluation(self.log.folder, self.step):
+            self._evaluate(True)  # for the best policies; the log has the row of this step already
+        else:
+            return
         self._saved = -1
         self.save()
+        self.hooks.check()
 
     def _evaluate(self, last: bool) -> dict[str, Any]:
         """The columns of the log from an evaluation, if one is due: also after the last update."""
@@ -508,7 +525,7 @@ def check_learner(learner: Learner, update: int, seed: int, saved: int, folder: 
     Raises:
         NonFiniteError: one is NaN or infinite.
     """
-    for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(learner)):
+    for (path, _), leaf in zip(jax.tree_util.tree_leaves_with_path(learner), to_host(learner), strict=True):
         if not np.isfinite(leaf).all():
             s = int(np.argwhere(~np.isfinite(leaf))[0][0])
             name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -572,6 +589,12 @@ def log_row(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: 
         "episode_length": or_none(lengths),
         **{column_of(name, spec): [x / count for x in row[name]] for name in row if name not in _NO_METRICS},
     }
+
+
+def has_evaluation(folder: Path, step: int) -> bool:
+    """Whether the log in ``folder`` has an evaluation after ``step`` environment steps per seed."""
+    rows = read_log(folder, lambda sentence: None)
+    return any(row["step"] == step and "greedy/return" in row for row in rows)
 
 
 def column_of(name: str, spec: EnvSpec) -> str:
