@@ -126,7 +126,7 @@ class EnvSpec:
         """
         if self.shared_reward or len(set(self.roles)) < 2:
             return {}
-        kinds = {(role, re.sub(r"_?\d+$", "", name)) for role, name in zip(self.roles, self.agents, strict=True)}
+        kinds = {(role, re.sub(r"[\W_]*\d+$", "", name)) for role, name in zip(self.roles, self.agents, strict=True)}
         names = dict(sorted(kinds))
         if len(kinds) > len(names) or len(set(names.values())) < len(names) or "" in names.values():
             names = {role: f"role_{role}" for role in names}

@@ -105,7 +105,7 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "blue dies (alive becomes False) in 5 of 5 episodes, first at step 4",
     ),
     "shared by the living": ("note", "agent death", "Its discount becomes 0, and it receives no reward"),
-    "dies and is paid": ("warning", "agent death", "becomes 0, but it receives rewards later"),
+    "dies and is paid": ("warning", "agent death", "becomes 0, but it receives rewards while it is dead"),
     "dies unsaid": ("warning", "agent death", "stays 1 although only other agents receive rewards"),
     "undead": ("warning", "discount", "blue's discount is 0 at step 4 of episode 1"),
     "seedless": ("note", "seed", "5 episodes with different seeds start alike"),

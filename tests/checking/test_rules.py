@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shoal.checking.play import Episode
-from shoal.checking.rules import Played, rewards
+from shoal.checking.rules import Played, deaths, rewards
 from shoal.game import blank
 from shoal.spec import equal_agents
 from shoal.types import Step
@@ -66,3 +66,24 @@ def test_a_side_whose_rewards_differ_in_any_episode_breaks_a_rule(episode: int) 
         played.append(Episode(number, 0, timesteps, np.zeros((1, 4), np.int32)))
     (finding,) = rewards(Played(spec, played))
     assert f"agent_2 received -1 and agent_3 -2 at step 1 of episode {episode}" in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("discount", "paid", "level", "words"),
+    [
+        (0, 4, "note", "Its discount becomes 0, and it receives no reward while it is dead."),
+        (0, 3, "warning", "Its discount becomes 0, but it receives rewards while it is dead, which do not"),
+        (1, 5, "note", "Its discount stays 1 and its reward continues"),
+    ],
+)
+def test_an_agent_that_becomes_alive_again_has_rewards_of_its_own(
+    discount: int, paid: int, level: str, words: str
+) -> None:
+    """It is dead at timesteps 2 and 3, and receives one reward at ``paid``."""
+    spec = equal_agents("x", "agent", 2, obs=1, state=0, actions=2, horizon=6, shared_reward=False)
+    timesteps = blank(spec, 7)
+    timesteps.alive[...] = timesteps.discount[...] = timesteps.reward[:, 1] = 1
+    timesteps.alive[2:4, 0], timesteps.discount[2, 0], timesteps.reward[paid, 0] = False, discount, 1
+    (finding,) = deaths(Played(spec, [Episode(1, 0, timesteps, np.zeros((6, 2), np.int32))]))
+    assert finding.level == level and "for 2 timesteps on average, and becomes alive again" in finding.sentence
+    assert words in finding.sentence

@@ -83,3 +83,17 @@ def test_a_wrong_batched_form_is_refused_in_a_sentence():
         validate(replace(env, batched=Batched(form.reset, short, form.restart)))
     with pytest.raises(InputError, match=r"batched\.restart returns a state built as"):
         validate(replace(env, batched=Batched(form.reset, form.step, other)))
+
+
+@pytest.mark.parametrize("name", ["step", "restart"])
+def test_batched_forms_whose_steps_have_other_types_are_refused(name: str):
+    """Otherwise JAX refuses them, after the run's folder was made."""
+    env = toys.busy()
+    form = fused.vmapped(env)
+
+    def halved(*given):
+        states, step = getattr(form, name)(*given)
+        return states, step._replace(obs=step.obs.astype(jnp.float16))
+
+    with pytest.raises(InputError, match=rf"Step \.obs is float32.* after batched\.reset but float16.*\.{name};"):
+        validate(replace(env, batched=form._replace(**{name: halved})))

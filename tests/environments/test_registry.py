@@ -12,7 +12,7 @@ import pytest
 
 from shoal.environments.registry import check_spec, make, names, options_of, validate
 from shoal.errors import InputError
-from shoal.types import Environment
+from shoal.types import Box, Discrete, Environment
 from support.environments import device_env
 
 OWN = """
@@ -143,6 +143,10 @@ def broken_step(**changes: Any) -> Environment:
         (broken_outcome("reward", jnp.zeros(2, int)), "reward of type int32, but it must be float"),
         (broken_step(t=jnp.zeros(())), r"state \.t is int32\[\] after reset but float32\[\] after step"),
         (broken_step(t=None), "step returns a state built as"),
+        (
+            broken_outcome("reward", jnp.zeros(2, jnp.float16)),
+            r"Step \.reward is float32\[2\] after reset but float16\[2\] after step",
+        ),
         (dataclasses.replace(make("matrix/two_step"), step=lambda key, state, action: 3), "must return a pair"),
         (
             dataclasses.replace(make("matrix/two_step"), reset=lambda key: float(jnp.zeros(3).sum() + key)),
@@ -165,3 +169,44 @@ def test_only_tuples_are_tuples_of_names_or_numbers(value: Any) -> None:
         ) as caught:
             check_spec(spec)
         assert str(caught.value).count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("horizon", 20.0, "spec.horizon must be a whole number, not 20.0."),
+        ("horizon", float("nan"), "spec.horizon must be a whole number, not nan."),
+        ("state_dim", 3.0, "spec.state_dim must be a whole number, not 3.0."),
+        ("state_dim", True, "spec.state_dim must be a whole number, not True."),
+        ("action", 2, "spec.action must be shoal.Discrete(n) or shoal.Box(dim, low, high), not 2."),
+        ("action", (Discrete, 2.0), "spec.action.n must be a whole number, not 2.0."),
+        ("action", (Box, 2.0, -1.0, 1.0), "spec.action.dim must be a whole number, not 2.0."),
+        ("action", (Box, 2, "a", 1), "spec.action.low must be a number, not 'a'."),
+        ("action", (Box, 2, -1.0, np.ones(2)), "spec.action.high must be a number, not array([1., 1.])."),
+        ("action", (Box, 2, float("nan"), 1.0), "spec.action.low must be below spec.action.high."),
+        ("shared_reward", "no", "spec.shared_reward must be True or False, not 'no'."),
+        ("score", "avg", "spec.score must be 'sum' or 'mean', not 'avg'."),
+        ("score", "Sum", "spec.score must be 'sum' or 'mean', not 'Sum'."),
+    ],
+)
+def test_numbers_and_words_of_a_spec_have_their_types(field: str, value: Any, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_spec(unchecked_spec(**{field: value}))
+    assert str(caught.value) == f"matrix/two_step: {words}"
+
+
+def test_the_numbers_of_a_spec_may_be_numpys() -> None:
+    check_spec(unchecked_spec(horizon=np.int64(3), state_dim=np.int32(3), action=(Box, 2, np.float32(-1), 1)))
+
+
+def unchecked_spec(**fields: Any) -> Any:
+    """A spec with any values, which tests would refuse earlier; a tuple is the type and the values of a space."""
+    spec = copy.copy(make("matrix/two_step").spec)
+    for field, value in fields.items():
+        if isinstance(value, tuple):
+            space = object.__new__(value[0])
+            for part, number in zip(dataclasses.fields(space), value[1:], strict=True):
+                object.__setattr__(space, part.name, number)
+            value = space
+        object.__setattr__(spec, field, value)
+    return spec

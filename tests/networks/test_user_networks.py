@@ -60,6 +60,12 @@ def test_plain_functions_make_a_net_and_are_told_the_gain():
     np.testing.assert_array_equal(y[..., K:], np.full((T, E, N, K), -1.0))
 
 
+def test_a_network_for_features_that_are_not_negative_is_accepted():
+    net = own("counts")
+    params, x = initialise(net), np.abs(X)
+    np.testing.assert_allclose(apply(net, params, (), x, FIRST)[1], np.log1p(x) @ params["w"], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("equinox") is None, reason="Equinox is not installed")
 def test_an_equinox_module_is_applied_to_each_row():
     import equinox as eqx
@@ -94,7 +100,7 @@ def test_an_equinox_module_is_applied_to_each_row():
         ("own_nets:forgetful", {}, r"keeps a recurrent state: train it with --recurrent H"),
         ("own_nets:statistics", {}, r"keeps statistics of batches \(norm.mean\), which are not parameters"),
         ("own_nets:mixing", {}, "The output of the network 'own_nets:mixing' for a row depends on the other rows"),
-        ("own_nets:undefined", {}, "gives NaN or infinite outputs with its initial parameters"),
+        ("own_nets:undefined", {}, "gives NaN or infinite outputs for random inputs with its initial parameters"),
         ("own_nets:empty", {}, "The network 'own_nets:empty' has no parameters"),
         ("own_nets:leaking", {"recurrent": 4}, "uses its recurrent state where first is True"),
         ("own_nets:linear", {"recurrent": 4}, "recurrent is 4, and the network 'own_nets:linear' keeps no recurrent"),

@@ -370,8 +370,15 @@ def test_there_are_no_policies_before_the_first_checkpoint(tmp_path: Path) -> No
 class Misspelt(shoal.Callback):
     def on_metric(self, context: Any, metrics: Any) -> None: ...
 
-    def on_goal(self) -> None:
-        """Not similar to a method of Callback."""
+
+class Borrowed(shoal.Callback):
+    """Has methods of another library's callbacks."""
+
+    on_gpu = True
+
+    def on_train_end(self, context: Any) -> None: ...
+
+    def on_step(self, context: Any) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -388,3 +395,13 @@ class Misspelt(shoal.Callback):
 def test_an_object_that_is_no_callback_is_refused(callbacks: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         accepted(callbacks)
+
+
+def test_methods_that_are_never_called_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are not refused, since the callback may call them itself."""
+    given = [Borrowed(), Noting()]
+    assert accepted(given) == given
+    assert capsys.readouterr().err == (
+        "Training never calls on_step and on_train_end of the callback Borrowed: it calls on_start, on_metrics, "
+        "on_evaluation, on_checkpoint and on_end.\n"
+    )

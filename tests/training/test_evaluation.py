@@ -148,6 +148,8 @@ ROLES: list[tuple[tuple[str, ...], tuple[int, ...], list[str]]] = [
     (("agent_0", "agent_1", "agent_2"), (0, 1, 1), ["role_0", "role_1"]),  # one name for both
     (("left", "right", "other"), (0, 1, 1), ["role_0", "role_1"]),  # two names for one
     (("0", "1", "goat"), (0, 0, 1), ["role_0", "role_1"]),
+    (("scout-0", "scout-1", "camera"), (0, 0, 1), ["scout", "camera"]),
+    (("goat", "wolf 1", "wolf.2"), (0, 1, 1), ["goat", "wolf"]),
 ]
 
 

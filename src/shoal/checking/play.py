@@ -40,7 +40,8 @@ def fault_of(error: BaseException) -> PlayError:
 def _of_adapter(error: BaseException) -> bool:
     """Whether an adapter refuses a value that the environment returned, which its own frames do not explain."""
     frames = traceback.extract_tb(error.__traceback__)
-    adapters = str(Path(__file__).parents[1] / "environments" / "adapters")
+    home = Path(__file__).parents[1] / "environments"
+    adapters = str(home / "adapters"), str(home / "interface.py")
     return isinstance(error, ValueError) and bool(frames) and frames[-1].filename.startswith(adapters)
 
 
@@ -206,13 +207,17 @@ class Episode:
 
 
 def random_action(spec: EnvSpec, timestep: HostTimestep, rng: np.random.Generator) -> np.ndarray:
-    """A joint action, uniform over each agent's legal actions; 0 for an agent without any."""
+    """A joint action, uniform over each agent's legal actions; 0 for an agent without any.
+
+    Of a box's numbers a tenth each are its lower and its upper bound, which policies choose too.
+    """
     if not isinstance(spec.action, Box):
         return (rng.random(timestep.legal.shape) * timestep.legal).argmax(-1).astype(np.int32)
     low, high = spec.action.low, spec.action.high
     finite = np.isfinite(low) and np.isfinite(high)
     shape = timestep.legal.shape
-    drawn = rng.uniform(low, high, shape) if finite else rng.standard_normal(shape)
+    beyond = (high - low) / 8
+    drawn = rng.uniform(low - beyond, high + beyond, shape) if finite else rng.standard_normal(shape)
     return np.clip(np.where(own_actions(spec), drawn, 0.0), low, high).astype(np.float32)
 
 

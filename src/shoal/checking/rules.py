@@ -511,15 +511,16 @@ def _fate(died: list[tuple[Episode, int]], i: int) -> tuple[Level, str]:
     # Its discount may be 0 at the first timestep at which it is dead, or at the one before.
     over = [(e.timesteps.discount[t - 1 : t + 1, i] == 0).any() for e, t in died]
     after = [np.nan_to_num(e.timesteps.reward[t + 1 :]) for e, t in died]
-    goes_on = [bool(r[:, i].any()) for r in after]
-    if any(a and b for a, b in zip(over, goes_on, strict=True)):
+    # An agent that becomes alive again earns for its targets from then on.
+    paid = [r[: _absence(e, i, t) - 1, i].any() for (e, t), r in zip(died, after, strict=True)]
+    if any(a and b for a, b in zip(over, paid, strict=True)):
         return "warning", (
-            "Its discount becomes 0, but it receives rewards later, which do not affect its targets: keep discount 1 "
-            "if the team's reward continues."
+            "Its discount becomes 0, but it receives rewards while it is dead, which do not affect its targets: keep "
+            "discount 1 if the team's reward continues."
         )
     if any(over):
-        return "note", "Its discount becomes 0, and it receives no reward afterwards."
-    if any(goes_on):
+        return "note", "Its discount becomes 0, and it receives no reward while it is dead."
+    if any(r[:, i].any() for r in after):
         return "note", "Its discount stays 1 and its reward continues: its targets include the team's later rewards."
     if any(r.any() for r in after):
         return "warning", (

@@ -22,7 +22,7 @@ from shoal.environments.images import arranged_image, check_image_integers
 from shoal.environments.rows import as_bytes
 from shoal.environments.rows import width_of_part as width_of_part
 from shoal.errors import InputError
-from shoal.spec import Discrete, EnvSpec, Part
+from shoal.spec import Box, Discrete, EnvSpec, Part
 
 # Forms, and the conversion of their elements to and from arrays.
 
@@ -197,18 +197,33 @@ def _image(shape: list[int], seen: Any, who: str) -> np.ndarray:
         raise InputError(f"{who} observes what is not an image of its space: {error}.") from None
 
 
-def joint_mask(form: Form, mask: Any) -> np.ndarray:
+def joint_mask(form: Form, mask: Any, joint: bool = False) -> np.ndarray:
     """A mask as bool [number of actions].
 
     For several choices, ``mask`` may have one entry for each value of each choice: as a sequence or a dict of arrays,
-    as Gymnasium's ``sample`` takes it; or concatenated, unless there are as many joint actions, which it then counts.
+    as Gymnasium's ``sample`` takes it; or concatenated. A sequence of one array has one entry for each joint action.
+
+    Args:
+        form: the form of the actions.
+        mask: the mask.
+        joint: whether an array with as many entries as joint actions has one for each of them, even if there are as
+            many values of all choices.
+
+    Raises:
+        InputError: an array has as many entries as joint actions and as values of all choices, unless ``joint``.
     """
     if isinstance(mask, Mapping) and form[0] == "dict":
         mask = tuple(mask[key] for key, _ in form[1])
     nested = isinstance(mask, tuple | list) and len(mask) > 0 and np.ndim(mask[0]) > 0
     row = (np.concatenate([np.ravel(one) for one in mask]) if nested else np.asarray(mask)).reshape(-1).astype(bool)
     sizes = tuple(form[2]) if form[0] == "indices" else tuple(map(_count, _inner(form))) if form[0] in _NESTED else ()
-    if row.size != sum(sizes) or (row.size == math.prod(sizes) and not nested):
+    both = len(sizes) > 1 and row.size == sum(sizes) == math.prod(sizes)
+    if both and not (nested or joint):
+        raise InputError(
+            f"An {MASK} of {row.size} entries could be of joint actions or of the values of {len(sizes)} choices: "
+            f"give a tuple with a mask for each choice, or with the mask of joint actions alone."
+        )
+    if row.size != sum(sizes) or (both and (not nested or len(mask) == 1)):
         return row
     return np.asarray(row[_places(sizes)].all(1))
 
@@ -223,11 +238,11 @@ def _places(sizes: tuple[int, ...]) -> np.ndarray:
     return values + np.cumsum([0, *sizes[:-1]])
 
 
-def acted(form: Form, row: Any) -> Any:
+def acted(form: Form, space: Discrete | Box, row: Any) -> Any:
     """The environment's action for an index, or for a row of at least ``dim_of(form)`` numbers of a box.
 
-    An index enumerates all combinations of several choices, the last varying fastest. Numbers of a box lie within its
-    bounds, or in [-1, 1] if its form has bounds, to which they are then scaled.
+    An index enumerates all combinations of several choices, the last varying fastest. Numbers lie in the team's action
+    space ``space``, up to single precision; if the form of a box has bounds, they are scaled to these.
     """
     if form[0] != "box":
         return _chosen(form, int(row))
@@ -236,6 +251,8 @@ def acted(form: Form, row: Any) -> Any:
     if low is not None:
         low, high = np.array(low, np.float64), np.array(high, np.float64)
         row = np.clip(low + (row + 1.0) * 0.5 * (high - low), low, high)
+    elif isinstance(space, Box) and dtype != "float32":  # whose bounds may lie between two numbers of single precision
+        row = np.minimum(np.maximum(row.astype(np.float64), space.low), space.high)
     if np.issubdtype(np.dtype(dtype), np.integer):
         row = np.rint(row)
     return row.astype(dtype).reshape(shape)
@@ -365,13 +382,16 @@ class Converter:
         Raises:
             InputError: the mask does not match the agent's actions.
         """
-        if mask is None:
+        given = mask is not None
+        if not given:
             found = [one[MASK] for one in (observation, info) if isinstance(one, Mapping) and MASK in one]
             mask = found[0] if found else None
         if mask is None or not self._choices:
             return None
         try:
-            row = joint_mask(self._actions[i], mask)
+            row = joint_mask(self._actions[i], mask, given)
+        except InputError:
+            raise
         except (TypeError, ValueError):
             raise InputError(f"{self.agents[i]}'s {MASK} is not a row of numbers.") from None
         if row.size != self._dims[i]:
@@ -380,7 +400,7 @@ class Converter:
 
     def action(self, i: int, row: Any) -> Any:
         """An agent's action in the environment's form, from an index or a row Float[A] of the team's box."""
-        return acted(self._actions[i], row)
+        return acted(self._actions[i], self.spec.action, row)
 
     def index(self, name: Any) -> int:
         """Index of an agent.

@@ -37,6 +37,7 @@ def check_spec(spec: EnvSpec) -> None:
             raise InputError(
                 f"{shortened(name)} cannot name an environment or an agent: a name is short printable text."
             )
+    _check_types(spec)
     if len(set(spec.agents)) < spec.num_agents:
         raise InputError(f"{spec.name}: spec.agents has a name twice: {shortened(spec.agents)}.")
     for field in ("obs_dims", "action_dims", "roles"):
@@ -117,6 +118,29 @@ def _check_tuples(spec: EnvSpec) -> None:
                 f"{shortened(spec.name)}: spec.{name} must be a tuple of {what}, such as {example}, not "
                 f"{shortened(value)}."
             )
+
+
+def _check_types(spec: EnvSpec) -> None:
+    """Check the types of fields that are no tuples: a horizon of 20.0 would pass as a number, and fail as a length."""
+    action = spec.action
+    if not isinstance(action, Discrete | Box):
+        raise InputError(
+            f"{spec.name}: spec.action must be shoal.Discrete(n) or shoal.Box(dim, low, high), not {shortened(action)}."
+        )
+    whole, real = {"horizon": spec.horizon, "state_dim": spec.state_dim}, {}
+    if isinstance(action, Discrete):
+        whole["action.n"] = action.n
+    else:
+        whole["action.dim"] = action.dim
+        real = {"action.low": action.low, "action.high": action.high}
+    for fields, kind, what in ((whole, numbers.Integral, "a whole number"), (real, numbers.Real, "a number")):
+        for name, value in fields.items():
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise InputError(f"{spec.name}: spec.{name} must be {what}, not {shortened(value)}.")
+    if not isinstance(spec.shared_reward, bool):
+        raise InputError(f"{spec.name}: spec.shared_reward must be True or False, not {shortened(spec.shared_reward)}.")
+    if spec.score not in ("sum", "mean"):
+        raise InputError(f"{spec.name}: spec.score must be 'sum' or 'mean', not {shortened(spec.score)}.")
 
 
 def _check_parts(spec: EnvSpec) -> None:

@@ -33,7 +33,7 @@ def validate(env: Environment) -> None:
     _check_step(spec, "reset", first)
     after, outcome = _traced(spec.name, "step", env.step, key, state, jax.ShapeDtypeStruct(shape, dtype))
     _check_step(spec, "step", outcome)
-    _check_alike(spec, "reset", state, "step", after)
+    _check_alike(spec, "reset", (state, first), "step", (after, outcome))
     if env.batched is None:
         return
     if getattr(env.reset, "of_batch", None) is not getattr(env.step, "of_batch", None):
@@ -47,28 +47,30 @@ def validate(env: Environment) -> None:
     actions = jax.ShapeDtypeStruct((*batch, *shape), dtype)
     after, outcome = _traced(spec.name, "batched.step", env.batched.step, key, state, actions)
     _check_step(spec, "batched.step", outcome, batch)
-    _check_alike(spec, "batched.reset", state, "batched.step", after)
+    _check_alike(spec, "batched.reset", (state, first), "batched.step", (after, outcome))
     which = jax.ShapeDtypeStruct(batch, jnp.bool_)
-    after, first = _traced(spec.name, "batched.restart", env.batched.restart, key, which, state)
-    _check_step(spec, "batched.restart", first, batch)
-    _check_alike(spec, "batched.reset", state, "batched.restart", after)
+    after, again = _traced(spec.name, "batched.restart", env.batched.restart, key, which, state)
+    _check_step(spec, "batched.restart", again, batch)
+    _check_alike(spec, "batched.reset", (state, first), "batched.restart", (after, again))
 
 
-def _check_alike(spec: EnvSpec, one: str, state: Any, other: str, after: Any) -> None:
-    """Refuse states of another structure, shape or type after ``other`` than after ``one``."""
-    before_tree, after_tree = jax.tree.structure(state), jax.tree.structure(after)
-    if before_tree != after_tree:
-        raise InputError(
-            f"{spec.name}: {other} returns a state built as {after_tree}, but {one} returns {before_tree}."
-        )
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    for (path, was), now in zip(leaves, jax.tree.leaves(after), strict=True):
-        if (was.shape, was.dtype) != (now.shape, now.dtype):
-            field = jax.tree_util.keystr(path) or "itself"
+def _check_alike(spec: EnvSpec, one: str, before: tuple[Any, Step], other: str, after: tuple[Any, Step]) -> None:
+    """Refuse states and steps of another structure, shape or type after ``other`` than after ``one``."""
+    without = [(state, step._replace(metrics=())) for state, step in (before, after)]  # metrics at reset are not read
+    for what, was, now in zip(("state", "Step"), *without, strict=True):
+        was_tree, now_tree = jax.tree.structure(was), jax.tree.structure(now)
+        if was_tree != now_tree:
             raise InputError(
-                f"{spec.name}: state {field} is {_word(was)} after {one} but {_word(now)} after {other}; a compiled "
-                f"loop needs both to be equal."
+                f"{spec.name}: {other} returns a {what} built as {now_tree}, but {one} returns {was_tree}."
             )
+        leaves = jax.tree_util.tree_leaves_with_path(was)
+        for (path, old), new in zip(leaves, jax.tree.leaves(now), strict=True):
+            if (old.shape, old.dtype) != (new.shape, new.dtype):
+                field = jax.tree_util.keystr(path) or "itself"
+                raise InputError(
+                    f"{spec.name}: {what} {field} is {_word(old)} after {one} but {_word(new)} after {other}; a "
+                    f"compiled loop needs both to be equal."
+                )
 
 
 def _traced(name: str, function: str, call: Any, *arguments: Any) -> tuple[Any, Step]:

@@ -9,6 +9,7 @@ batches of agents and environments that algorithms use.
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -201,23 +202,28 @@ def _probe(name: str, net: Net, width: int) -> None:
     """Compute random rows: each is independent of the others, and of the recurrent state where an episode begins.
 
     Raises:
-        InputError: an output is NaN or infinite, or depends on what it must not depend on.
+        InputError: an output is NaN or infinite, also for positive inputs, or depends on what it must not depend on.
     """
     x = np.random.default_rng(0).normal(size=(2, 3, width)).astype(np.float32)
 
     @jax.jit
-    def outputs() -> tuple[Array, Array]:
+    def outputs(x: Array) -> tuple[Array, Array]:
         params, carry = net.init(jax.random.key(0)), net.initial_carry((3,))
         # Each row twice, with two recurrent states at the start of an episode.
         carry = jax.tree.map(lambda h: jnp.concatenate([h, h + 1]), carry)
         many = net.apply(params, carry, jnp.concatenate([x, x], axis=1), jnp.ones((2, 6), bool))[1]
         # One row alone, since a layer that normalises over rows gives others then.
-        return many, net.apply(params, net.initial_carry((1,)), jnp.asarray(x[:1, :1]), jnp.ones((1, 1), bool))[1]
+        return many, net.apply(params, net.initial_carry((1,)), x[:1, :1], jnp.ones((1, 1), bool))[1]
 
-    many, alone = (np.asarray(y, np.float64) for y in _tried(name, outputs))
-    together, other = np.split(many, 2, axis=1)
-    if not np.isfinite(together).all():
-        raise InputError(f"The network {name!r} gives NaN or infinite outputs with its initial parameters.")
+    for inputs in (x, np.abs(x)):  # a network of logarithms or roots is for features that are never negative
+        many, alone = (np.asarray(y, np.float64) for y in _tried(name, partial(outputs, inputs)))
+        together, other = np.split(many, 2, axis=1)
+        if np.isfinite(together).all():
+            break
+    else:
+        raise InputError(
+            f"The network {name!r} gives NaN or infinite outputs for random inputs with its initial parameters."
+        )
     near = 1e-3 * np.abs(together).max()  # far above rounding in products of other shapes
     if alone.shape != (1, 1, together.shape[-1]) or np.abs(together[:1, :1] - alone).max() > near:
         raise InputError(

@@ -257,7 +257,7 @@ class _Function(Callback):
 
 
 def accepted(callbacks: Any) -> list[Callback]:
-    """The callbacks in the order in which they are called.
+    """The callbacks in the order in which they are called; a warning names methods ``on_…`` that training never calls.
 
     Raises:
         InputError: one is neither a :class:`Callback` nor a function of two arguments, or has a misspelt method.
@@ -265,12 +265,21 @@ def accepted(callbacks: Any) -> list[Callback]:
     if isinstance(callbacks, Callback | str | Mapping) or callable(callbacks):
         raise InputError(f"callbacks must be a list, such as callbacks=[MyCallback()], not {shortened(callbacks)}.")
     made = [one if isinstance(one, Callback) else _of_function(one) for one in callbacks]
-    known = {name for name in vars(Callback) if name.startswith("on_")}
+    known = [name for name in vars(Callback) if name.startswith("on_")]
     for one in made:
-        for name in {name for name in dir(one) if name.startswith("on_")} - known:
+        others = [name for name in dir(one) if name.startswith("on_") and name not in known]
+        for name in others:
             if near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
                 raise InputError(f"{_name(one)}.{name} is never called; did you mean {near[0]!r}?")
+        if uncalled := [name for name in others if callable(getattr(type(one), name, None))]:
+            notices.warn(
+                f"Training never calls {_listed(uncalled)} of the callback {_name(one)}: it calls {_listed(known)}."
+            )
     return sorted(made, key=lambda one: one.after_others)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _of_function(given: Any) -> Callback:

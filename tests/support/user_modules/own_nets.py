@@ -50,6 +50,12 @@ def linear(inputs: shoal.Layout, outputs: int, body: shoal.Body, output_gain: fl
     return shoal.feed_forward(init, lambda params, x: x @ params[0] + params[1])
 
 
+def counts(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    """For features that are never negative."""
+    shape = (inputs.width, outputs)
+    return shoal.feed_forward(lambda key: {"w": jax.random.normal(key, shape)}, lambda p, x: jnp.log1p(x) @ p["w"])
+
+
 def equinox(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
     import equinox as eqx
 

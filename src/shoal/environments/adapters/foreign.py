@@ -49,9 +49,10 @@ def wrap(made: Any, name: str, metrics: Sequence[str] = ()) -> Game:
         if metrics:
             raise InputError(f"{name} names its metrics in its spec, so it takes no option 'metrics'.")
         return made
-    if smac.understands(made):
+    several = hasattr(made, "possible_agents")
+    if smac.understands(made) and not (several and callable(getattr(made, "observation_space", None))):
         return smac.wrap(made, name, metrics)
-    if hasattr(made, "possible_agents"):
+    if several:
         from shoal.environments.adapters import pettingzoo
 
         return pettingzoo.wrap(made, name, metrics=metrics)

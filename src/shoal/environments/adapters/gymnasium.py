@@ -159,9 +159,16 @@ def wrap(made: Any, name: str, *, time_limit: int | None = None, metrics: Sequen
     If both spaces are Tuples or lists of the same length, there is one agent per entry.
 
     Raises:
-        InputError: its spaces are functions, as in PettingZoo, or a space cannot be flattened.
+        InputError: its spaces are functions, as in PettingZoo, a space cannot be flattened, or it is a vector of
+            environments.
     """
     from gymnasium import spaces as theirs
+
+    if hasattr(made, "num_envs") and hasattr(made, "single_action_space"):
+        raise InputError(
+            f"{name} is a vector of {made.num_envs} environments; give one of them, since Shoal runs its own copies "
+            f"(--num-envs)."
+        )
 
     seen, acts = made.observation_space, made.action_space
     if callable(seen) or callable(acts):
@@ -172,6 +179,10 @@ def wrap(made: Any, name: str, *, time_limit: int | None = None, metrics: Sequen
     return _Solo(made, name, time_limit, metrics)
 
 
+_SEEN = "The observation"
+"""What the observation of a team of one is called in errors."""
+
+
 class _Solo:
     """A team of one agent."""
 
@@ -180,7 +191,7 @@ class _Solo:
         action, dims, self._acts = spaces.actions([env.action_space], name)
         self._env = env
         horizon, self._limit = limits(env, time_limit, name)
-        self._indices = isinstance(action, Discrete)
+        self._indices, self._space = isinstance(action, Discrete), action
         self._masked = observation.masked
         self._time = 0
         spec = spaces.spec_of_spaces(
@@ -189,7 +200,7 @@ class _Solo:
         described = interface("one", [observation.space], self._acts)
         self.spec: EnvSpec = replace(spec, shared_reward=True, score="mean", interface=described)
         self.observation_bounds = spaces.bounds([observation], spec)
-        self._read, self._joins = observation.reader(spec.packed), spec.state_dim > 0
+        self._read, self._joins = observation.reader(spec.packed, _SEEN), spec.state_dim > 0
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         seen, info = started(self._env.reset(seed=seed))
@@ -197,7 +208,8 @@ class _Solo:
         self._write(seen, info, out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
-        seen, reward, terminated, truncated, info = stepped(self._env.step(acted(self._acts[0], action[0])))
+        sent = acted(self._acts[0], self._space, action[0])
+        seen, reward, terminated, truncated, info = stepped(self._env.step(sent))
         self._time += 1
         self._write(seen, info, out)
         write_metrics(self.spec.metrics, info, out)
@@ -210,13 +222,12 @@ class _Solo:
 
     def _write(self, seen: Any, info: Any, out: HostTimestep) -> None:
         row = self._read(seen)
-        spaces.check_width("The observation", row, self.spec.obs_dim)
+        spaces.check_width(_SEEN, row, self.spec.obs_dim)
         out.obs[0] = row
         if self._joins:
             out.state[:] = row
-        holder = seen if self._masked else info
-        if self._indices and MASK in holder:
-            mask = joint_mask(self._acts[0], holder[MASK])
+        if self._indices and (self._masked or MASK in info):
+            mask = joint_mask(self._acts[0], spaces.mask_in(seen, _SEEN) if self._masked else info[MASK])
             spaces.write_mask(out.legal[0], mask, self.spec.action_dims[0], "agent_0")
 
     def render(self) -> np.ndarray | None:
@@ -234,7 +245,7 @@ class _Team:
         agents = [f"agent_{i}" for i in range(len(acts))]
         observations = [spaces.Observation(space, name) for space in env.observation_space]
         action, dims, self._acts = spaces.actions(acts, name)
-        self._env = env
+        self._env, self._space = env, action
         self._masked = [observation.masked and isinstance(action, Discrete) for observation in observations]
         horizon, self._limit = limits(env, time_limit, name)
         self._time = 0
@@ -242,7 +253,8 @@ class _Team:
         spec = spaces.spec_of_spaces(name, agents, observations, acts, (action, dims), None, horizon, metrics)
         self.spec: EnvSpec = replace(spec, interface=interface("list", [x.space for x in observations], self._acts))
         self.observation_bounds = spaces.bounds(observations, spec)
-        self._reads = [observation.reader(spec.packed) for observation in observations]
+        self._seen_as = [f"{agent}'s observation" for agent in agents]
+        self._reads = [x.reader(spec.packed, what) for x, what in zip(observations, self._seen_as, strict=True)]
         self._joins = spec.state_dim > 0
 
     def reset(self, seed: int, out: HostTimestep) -> None:
@@ -252,7 +264,7 @@ class _Team:
         self._write(seen, out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
-        sent = tuple(map(acted, self._acts, action))
+        sent = tuple(acted(form, self._space, row) for form, row in zip(self._acts, action, strict=True))
         seen, reward, terminated, truncated, info = stepped(self._env.step(sent))
         self._time += 1
         self._write(seen, out)
@@ -280,13 +292,13 @@ class _Team:
         for i, read in enumerate(self._reads):
             row = read(seen[i])
             width = self.spec.obs_dims[i]
-            spaces.check_width(f"agent_{i}'s observation", row, width)
+            spaces.check_width(self._seen_as[i], row, width)
             out.obs[i, :width] = row
             if self._joins:
                 out.state[at : at + width] = row
             at += width
             if self._masked[i]:
-                mask = joint_mask(self._acts[i], seen[i][MASK])
+                mask = joint_mask(self._acts[i], spaces.mask_in(seen[i], self._seen_as[i]))
                 spaces.write_mask(out.legal[i], mask, self.spec.action_dims[i], f"agent_{i}")
 
     def render(self) -> np.ndarray | None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from shoal.environments.images import arranged_image, arrangement
 from shoal.environments.interface import MASK, Form, dim_of, parsed
 from shoal.environments.rows import as_bytes, width_of_part
 from shoal.environments.spec_rules import rivals_of
-from shoal.errors import InputError
+from shoal.errors import InputError, shortened
 from shoal.spec import Box, Discrete, EnvSpec, Part
 
 # Spaces as forms, and an environment's interface of them.
@@ -135,14 +136,13 @@ class Observation:
         """Whether there is an image in it."""
         return any(part.dtype == "uint8" for part in self.parts)
 
-    def reader(self, packed: bool) -> Read:
-        """The function that flattens it to a row: of bytes if ``packed``, else of numbers."""
-        one = next(iter(self.space.spaces.items())) if self.masked and len(self.space.spaces) == 1 else None
-        if one is None:
-            return _byte_reader(self.space) if packed else _reader(self.space)
-        key, part = one  # as in PettingZoo; faster than flattening a dict
-        read = _byte_reader(part) if packed else _reader(part)
-        return lambda seen: read(seen[key])
+    def reader(self, packed: bool, what: str) -> Read:
+        """The function that flattens it to a row: of bytes if ``packed``, else of numbers.
+
+        For parts that are missing or have another width, and for choices outside their space, it raises a ValueError
+        in which the observation is called ``what``.
+        """
+        return _reader(self.space, what, packed)
 
 
 def _parts(space: Any, name: str = "") -> list[Part]:
@@ -173,6 +173,8 @@ def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray]:
         each = [_bounds(one) for one in (space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)]
         low, high = ([np.zeros(0), *sides] for sides in (zip(*each, strict=True) if each else ((), ())))
         return np.concatenate(low), np.concatenate(high)
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(spaces.flatdim(space)), np.ones(spaces.flatdim(space))
     unbounded = np.full(int(spaces.flatdim(space)), np.inf)
     return -unbounded, unbounded
 
@@ -189,32 +191,70 @@ def bounds(observations: Sequence[Observation], spec: EnvSpec) -> tuple[np.ndarr
     return low, high
 
 
-def _reader(space: Any) -> Read:
+def _reader(space: Any, what: str, packed: bool, part: bool = False) -> Read:
+    """See :meth:`Observation.reader`; the width of a row of numbers that is no ``part`` is not checked."""
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Box):
-        return np.asarray if len(space.shape) == 1 else lambda seen: np.asarray(seen).reshape(-1)
-    return lambda seen: spaces.flatten(space, seen)
-
-
-def _byte_reader(space: Any) -> Read:
-    from gymnasium import spaces
-
-    if is_image_space(space):
+    if packed and is_image_space(space):
         return lambda seen: arranged_image(seen, space.shape)
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        each = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        reads = [(key, _byte_reader(one)) for key, one in each]
-        return lambda seen: np.concatenate([np.zeros(0, np.uint8), *(read(seen[key]) for key, read in reads)])
-    read = _reader(space)
+        return _joined(space, what, packed)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        read = _marks(space, what)
+    elif isinstance(space, spaces.Box | spaces.MultiBinary):
+        read = np.asarray if len(space.shape) == 1 and not part else lambda seen: np.asarray(seen).reshape(-1)
+    else:
+        read = partial(spaces.flatten, space)
+    if not (packed or part):
+        return read
+    width = int(spaces.flatdim(space))
 
-    def numbers(seen: Any) -> Any:
+    def checked(seen: Any) -> Any:
         row = np.asarray(read(seen))
-        if row.dtype.kind not in "biuf":
-            raise ValueError(f"an observation is an array of {row.dtype}, but its space is one of numbers.")
-        return as_bytes(row)
+        check_width(what, row, width)
+        return as_bytes(row) if packed else row
 
-    return numbers
+    return checked
+
+
+def _joined(space: Any, what: str, packed: bool) -> Read:
+    """The function that flattens the parts of a Dict or Tuple one after another, without a cast to their types."""
+    from gymnasium import spaces
+
+    named = isinstance(space, spaces.Dict)
+    each = space.spaces.items() if named else enumerate(space.spaces)
+    reads = [(key, _reader(one, f"{what}[{key!r}]", packed, part=True)) for key, one in each]
+
+    def read(seen: Any) -> Any:
+        rows = []
+        for key, one in reads:
+            try:
+                part = seen[key]
+            except (KeyError, IndexError, TypeError):
+                raise ValueError(f"{what} lacks {key!r}.") from None
+            rows.append(one(part))
+        if not named and len(seen) != len(reads):
+            raise ValueError(f"{what} has {len(seen)} parts, but its space has {len(reads)}.")
+        return rows[0] if len(rows) == 1 else np.concatenate(rows or [np.zeros(0, np.uint8)])
+
+    return read
+
+
+def _marks(space: Any, what: str) -> Read:
+    """The one-hot row bool of a Discrete or MultiDiscrete observation."""
+    sizes, starts = np.ravel(space.n if hasattr(space, "n") else space.nvec), np.ravel(space.start)
+    choice = np.repeat(np.arange(len(sizes)), sizes)
+    value = np.arange(len(choice)) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+
+    def read(seen: Any) -> Any:
+        chosen = np.asarray(seen).reshape(-1)
+        if len(chosen) == len(sizes):
+            row = chosen[choice] == value
+            if np.count_nonzero(row) == len(sizes):
+                return row
+        raise ValueError(f"{what} is {shortened(np.asarray(seen).tolist())}, which lies outside {shortened(space)}.")
+
+    return read
 
 
 def actions(spaces_of: Sequence[Any], name: str) -> tuple[Discrete | Box, tuple[int, ...], list[Form]]:
@@ -323,6 +363,17 @@ def write_mask(legal: np.ndarray, mask: np.ndarray, width: int, agent: Any) -> N
     legal[:width] = mask
     if not legal.any():
         legal[0] = True
+
+
+def mask_in(seen: Any, what: str) -> Any:
+    """The mask in an observation whose space has one.
+
+    Raises:
+        ValueError: it is missing.
+    """
+    if MASK not in seen:
+        raise ValueError(f"{what} lacks {MASK!r}.")
+    return seen[MASK]
 
 
 def check_width(what: str, row: np.ndarray, width: int) -> None:

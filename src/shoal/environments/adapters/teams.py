@@ -12,6 +12,7 @@ import numpy as np
 from shoal.environments.adapters import spaces
 from shoal.environments.adapters.spaces import interface
 from shoal.environments.interface import MASK, acted, joint_mask
+from shoal.errors import InputError, told
 from shoal.game import HostTimestep
 from shoal.spec import Discrete, EnvSpec
 
@@ -152,7 +153,7 @@ class Team:
         turns: whether agents take turns.
 
     Raises:
-        InputError: the spaces cannot be those of one team.
+        InputError: the spaces cannot be those of one team, or ``state()`` fails after ``reset``.
     """
 
     def __init__(
@@ -162,12 +163,12 @@ class Team:
         acts = [env.action_space(agent) for agent in self.agents]
         seen = [spaces.Observation(env.observation_space(agent), name) for agent in self.agents]
         action, dims, self._acts = spaces.actions(acts, name)
-        self.send = [partial(acted, form) for form in self._acts]
+        self.send = [partial(acted, form, action) for form in self._acts]
         """For each agent, the function from its row of the joint action to the environment's action."""
         self._env = env
         self.indices = isinstance(action, Discrete)
         self._in_observation = [observation.masked and self.indices for observation in seen]
-        state = _state(env) if ask else None
+        state = _state(env, name) if ask else None
         self._ask = state is not None
         size = None if state is None else state.size
         spec = spaces.spec_of_spaces(name, self.agents, seen, acts, (action, dims), size, horizon, metrics)
@@ -175,7 +176,8 @@ class Team:
         self.spec: EnvSpec = replace(spec, interface=described, turns=turns and self.indices)
         self.observation_bounds = spaces.bounds(seen, spec)
         """See :func:`shoal.environments.adapters.spaces.bounds`."""
-        self._reads = [observation.reader(spec.packed) for observation in seen]
+        self._seen_as = [f"{agent}'s observation" for agent in self.agents]
+        self._reads = [x.reader(spec.packed, what) for x, what in zip(seen, self._seen_as, strict=True)]
         self._widths = spec.obs_dims
         self._absent = [np.zeros(width, np.uint8 if spec.packed else np.float32) for width in spec.obs_dims]
         self._joins = not self._ask and spec.state_dim > 0
@@ -192,13 +194,13 @@ class Team:
         for i, agent in enumerate(self.agents):
             width = self._widths[i]
             row = self._reads[i](seen[agent]) if agent in seen else self._absent[i]
-            spaces.check_width(f"{agent}'s observation", row, width)
+            spaces.check_width(self._seen_as[i], row, width)
             obs[i, :width] = row
             if joins:
                 state[at : at + width] = row
                 at += width
             if self._in_observation[i] and agent in seen:
-                self._write_mask(i, seen[agent][MASK], out)
+                self._write_mask(i, spaces.mask_in(seen[agent], self._seen_as[i]), out)
             elif indices and (info := infos.get(agent)) and MASK in info:  # an info may be None
                 self._write_mask(i, info[MASK], out)
         if self._ask:
@@ -211,8 +213,12 @@ class Team:
         spaces.write_mask(out.legal[i], joint_mask(self._acts[i], mask), self.spec.action_dims[i], self.agents[i])
 
 
-def _state(env: Any) -> np.ndarray | None:
-    """The environment's own global state at the start of an episode; None without a numeric state, or for a picture."""
+def _state(env: Any, name: str) -> np.ndarray | None:
+    """The environment's own global state at the start of an episode; None without a numeric state, or for a picture.
+
+    Raises:
+        InputError: ``state()`` raises another exception than those that say that there is none.
+    """
     if not hasattr(env, "state"):
         return None
     env.reset(seed=0)
@@ -223,6 +229,11 @@ def _state(env: Any) -> np.ndarray | None:
         state = given.astype(np.float32)
     except (NotImplementedError, AttributeError, TypeError, ValueError):
         return None
+    except Exception as error:
+        raise InputError(
+            f"{name}: state() must return the state after reset, or raise NotImplementedError if there is none, but it "
+            f"fails: {told(error)}"
+        ) from error
     picture = given.dtype == np.uint8 and given.ndim > 1
     return None if picture else state.reshape(-1)
 
