@@ -91,6 +91,7 @@ def main() -> None:
             shares = [held(draw, statistic, tasks, runs, tries, rng) for tasks, runs in every]
             print(line(f"{statistic}, {kind}", shares), flush=True)
     print("\nprobability of improvement, normal scores")
+    rng = np.random.default_rng(0)
     for shift in SHIFTS:
         shares = [held_improvement(shift, tasks, runs, tries, rng) for tasks, runs in every]
         print(line(f"{shift} standard deviations", shares), flush=True)

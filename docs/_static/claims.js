@@ -8,8 +8,8 @@ const TASKS = {
   "blind particles (bps)": /\bbps\b/i,
   "competing particles": /\b(tag|adversary|push|crypto|prey|deception)\b/i,
   "stag hunt": /stag hunt|predator/i,
-  "matrix and step games": /\bgames?\b|two states|optimum|N = 8|estimator|second moment/i,
-  "skirmish (SMAC's maps)": /skirmish|\b\d+[smz]|MMM2|corridor|battle/i,
+  "matrix and step games": /(?<!full )\bgames?\b|two states|optimum|N = 8|estimator|second moment/i,
+  "skirmish (SMAC's maps)": /[Ss]kirmish|\b\d+[smz]|MMM2|corridor|[Bb]attle/, // "0.2M" is no map
   "MA-MuJoCo": /HalfCheetah|Walker|\bAnt\b|Hopper|Humanoid|MuJoCo/i,
   "Pursuit": /pursuit/i,
   "warehouses and foraging": /warehouse|RWARE|foraging|\bLBF\b/i,

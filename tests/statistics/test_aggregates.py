@@ -42,12 +42,18 @@ def test_every_task_has_the_same_weight() -> None:
     scores = [np.array(one), np.array(two)]
     assert mean(scores) == median(scores) == 4.5
     assert optimality_gap(scores, 5.0) == pytest.approx((0.5 + (5 + 4 + 3 + 0 + 2 + 2) / 6) / 2)
-    # Of 12 equal parts, 3 for each score of `one` and 1 for each of `two`, 3 are left out at each end: 0, 1 and 2 below
-    # and 9 above. 8 stays, since it weighs more than what may still be left out.
-    assert iqm(scores) == pytest.approx((3 * 4 + 3 * 8 + 3 + 3) / 8)
+    # Of 12 equal parts, 3 for each score of `one` and 1 for each of `two`, 3 are left out at each end: 0, 1 and 2
+    # below, 9 and two parts of 8 above.
+    assert iqm(scores) == pytest.approx((3 * 4 + 8 + 3 + 3) / 6)
     # Four runs of half the weight are two runs.
     assert iqm([np.array([0.0, 1, 2, 3]), np.array([0.0, 1, 2, 3])]) == 1.5
     assert iqm([np.array([0.0, 0, 1, 1, 2, 2, 3, 3]), np.array([0.0, 1, 2, 3])]) == pytest.approx(1.5)
+
+
+def test_equal_scores_have_no_order() -> None:
+    tasks = [np.zeros(5), np.array([0.0, 2, 1, 2]), np.array([1.0, 1, 2])]
+    assert iqm(tasks) == pytest.approx(iqm(tasks[::-1]), abs=1e-12)
+    assert iqm(tasks) == pytest.approx((1 / 6 * 0 + (1 / 12 + 2 / 9) * 1 + 1 / 36 * 2) / 0.5)
 
 
 def test_invalid_input_is_refused() -> None:

@@ -112,6 +112,18 @@ def test_equal_runs_still_have_an_interval(runs: int) -> None:
     assert both[2] == pytest.approx(0.75 + (0.5 - limit) / 2, abs=2e-5)
 
 
+def test_runs_that_nearly_do_not_overlap_have_no_narrower_interval() -> None:
+    x, y = np.arange(1.0, 6), np.array([0, 0.1, 0.2, 0.3, 0.9])
+    apart = improvement([x], [y])
+    for other, share in ((1.0, 0.98), (1.5, 0.96)):
+        near = np.where(y == 0.9, other, y)
+        found, back = improvement([x], [near]), improvement([near], [x])
+        assert found[0] == pytest.approx(share) and 0.5 < found[1] < apart[1]
+        assert back[0] == pytest.approx(1 - share) and 0.5 > back[2] > 1 - apart[1]
+    same, other = np.ones(5), np.array([1.0, 1, 1, 1, 2])  # nearly all are equal
+    assert improvement([same], [other])[2] > 0.5
+
+
 def test_the_interval_stays_within_0_and_1_and_is_reproducible() -> None:
     rng = np.random.default_rng(3)
     for _ in range(5):

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from shoal.errors import InputError
-from shoal.statistics.intervals import band, interval, interval_text, share, tail_beyond
+from shoal.statistics.intervals import band, difference_of, interval, interval_text, share, tail_beyond
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95])
@@ -26,13 +26,25 @@ def test_the_interval_holds_quantiles_of_all_resampled_means(confidence: float) 
 
 def test_many_values_have_the_normal_interval() -> None:
     rng = np.random.default_rng(1)
-    for n in (60, 1000, 5000):  # drawn resamples; drawn resamples of groups
+    for n in (60, 1000, 5000):  # of 5000 values resamples have fewer
         values = rng.exponential(size=n)
         mean, low, high = interval(values)
         assert mean == pytest.approx(values.mean())
         half = stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n)
         np.testing.assert_allclose((high - low) / 2, half, rtol=0.05)
         assert (high + low) / 2 - mean > (0.01 * half if n == 60 else -half)  # to the side of the long tail
+
+
+@pytest.mark.parametrize("values", [np.repeat([0.0, 1.0], [1000, 500]), np.arange(1025.0), np.arange(5000.0)])
+def test_the_interval_of_many_values_is_about_their_mean_in_any_order(values: np.ndarray) -> None:
+    half = 1.96 * values.std() / len(values) ** 0.5
+    for each in (values, np.random.default_rng(0).permutation(values)):
+        mean, low, high = interval(each)
+        assert abs((low + high) / 2 - mean) < 0.1 * half
+        assert (high - low) / 2 == pytest.approx(half, rel=0.05)
+    both = interval(values, values[:900])
+    np.testing.assert_allclose(both[0], values.mean() + values[:900].mean())
+    assert abs(sum(both[1:]) / 2 - both[0]) < 0.1 * half
 
 
 def test_intervals_lie_within_the_observed_range() -> None:
@@ -43,6 +55,9 @@ def test_intervals_lie_within_the_observed_range() -> None:
     won = np.ones(400)
     won[0] = 0.0
     assert 0.98 < interval(won)[1] < interval(won)[2] == 1.0
+    many = np.ones(1200)
+    many[0] = 0.0
+    assert 0.996 < interval(many)[1] < interval(many)[2] <= 1.0
 
 
 def test_few_values_have_their_range_and_are_told_so() -> None:
@@ -50,6 +65,10 @@ def test_few_values_have_their_range_and_are_told_so() -> None:
         values = np.arange(float(n))
         assert interval(values)[1:] == (0.0, n - 1.0) and interval_text(n) == "range"
     assert interval_text(5) == "95% interval" and interval_text(4, 0.5) == "50% interval"
+    three, four = np.arange(3.0), np.arange(4.0)
+    assert (
+        interval(three, -three)[1:] == (-2.0, 2.0) and -3.0 < interval(four, -four)[1] < interval(four, -four)[2] < 3.0
+    )
     mean, low, high = interval(np.array([4.0]))
     assert mean == 4.0 and np.isnan([low, high]).all() and interval_text(1) == "95% interval"
     assert interval(np.full(3, 2.5)) == (2.5, 2.5, 2.5)
@@ -121,3 +140,14 @@ def test_a_share_has_its_exact_interval(values: int) -> None:
             assert stats.binom.cdf(reached, values, high) == pytest.approx(0.05)
     with pytest.raises(InputError, match="at least one seed"):
         share(0, 0)
+
+
+def test_a_difference_of_shares_is_that_of_newcombe() -> None:
+    """Newcombe 1998, table II, example (a), 56 of 70 and 48 of 80, from the exact intervals of both."""
+    one, other = share(56, 70), share(48, 80)
+    value, low, high = difference_of(one, other)
+    assert value == pytest.approx(0.2)
+    assert low == pytest.approx(0.2 - ((one[0] - one[1]) ** 2 + (other[2] - other[0]) ** 2) ** 0.5)
+    assert high == pytest.approx(0.2 + ((one[2] - one[0]) ** 2 + (other[0] - other[1]) ** 2) ** 0.5)
+    assert (low, high) == pytest.approx((0.0524, 0.3339), abs=0.02)  # there, from Wilson's intervals
+    assert difference_of(share(5, 5), share(0, 5)) == (1.0, pytest.approx(1 - 0.5218 * 2**0.5, abs=1e-4), 1.0)

@@ -46,9 +46,20 @@ def test_the_observed_range_is_over_all_algorithms() -> None:
     low, high = observed_range(
         {"a": MATRIX[:, 0], "b": MATRIX[:, 1]}, {"b": np.array([7.0]), "a": np.array([9.0, 2.0])}
     )
-    assert low.tolist() == [1.0, 7.0] and high.tolist() == [9.0, 50.0]
+    assert low == {"a": 1.0, "b": 7.0} and high == {"a": 9.0, "b": 50.0}
+    least, most = observed_range(MATRIX, MATRIX[:2])
+    assert isinstance(least, np.ndarray) and isinstance(most, np.ndarray)
+    assert least.tolist() == [1.0, 10.0] and most.tolist() == [3.0, 50.0]
     with pytest.raises(InputError, match="at least one algorithm"):
         observed_range()
+
+
+def test_the_observed_range_of_named_scores_is_of_their_tasks_in_any_order() -> None:
+    one = {"x": np.array([0.0, 1.0]), "y": np.array([0.0, 100.0])}
+    two = {"y": np.array([50.0, 60.0]), "x": np.array([0.5, 0.6])}
+    for levels in (observed_range(one, two), observed_range(np.array([[0.5, 50.0]]), one, two)):
+        found = normalise(two, *levels)
+        assert {name: part.tolist() for name, part in found.items()} == {"y": [0.5, 0.6], "x": [0.5, 0.6]}
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_an_interval_that_is_wider_than_the_margin_does_not_agree(tmp_path: Path
     shoal.study(path, out=tmp_path / "runs", progress=False)
     text = again(path).page.read_text(encoding="utf-8")
     assert text.count("| not told apart |") == 2 and text.count("| differ") == 2 and "which are not known here" in text
+    assert "with 2 or 3 seeds an interval is a range" in text, "a difference of 4 seeds is less than its range"
     path.write_text(TEXT + '[primary]\nmetric = "score"\nfloor = 0.0\nceiling = 55.0\n', encoding="utf-8")
     text = again(path).page.read_text(encoding="utf-8")
     assert text.count("| not told apart |") == 2 and "2 are not told apart" in text, "2.8 are more than 5% of 55"

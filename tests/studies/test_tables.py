@@ -136,6 +136,39 @@ def test_the_share_of_seeds_that_reach_the_best_score(tmp_path: Path) -> None:
     assert [point(found) for _, found in both[2:]] == [0.1, 0.0]
 
 
+def test_a_difference_of_shares_of_seeds_has_an_interval(tmp_path: Path) -> None:
+    """Also where all seeds of one have the best score and none of the other; not of a single seed."""
+    text = ONE + 'statistic = "solved"\nscale = "known"\nbaseline = { algorithm = "qmix" }\n' + SCALES
+    study, cells, records = studied(tmp_path, text)
+    for seeds in (5, 1):
+        for cell in cells:
+            records[cell.name] = made_record(cell, (10.0,) * (seeds if cell.algorithm == "mappo" else 5))
+            if cell.algorithm == "qmix":
+                records[cell.name] = made_record(cell, (0.0,) * 5)
+        page = markdown_page(study, cells, records)
+        found = rows_of(page, "Difference from algorithm qmix:")[2][1].removesuffix(" †")
+        if seeds == 5:
+            assert point(found) == 1.0 and ends(found) == pytest.approx([1 - 0.5218 * 2**0.5, 1.0], abs=6e-3)
+        else:
+            assert found.startswith("1") and "[" not in found
+            assert "[95% interval over 1 seed or 95% interval over 5 seeds]" in page, "exact, also of one seed"
+
+
+def test_pairs_of_episodes_leave_out_those_that_one_does_not_know(tmp_path: Path) -> None:
+    text = ONE + 'metric = "won"\nbaseline = { algorithm = "qmix" }\npaired = true\n'
+    path = write_study_file(tmp_path, GRID.replace("seeds = 2", "seeds = 1") + text)
+    cells, records = cells_of(path), {}
+    rng, shared = np.random.default_rng(0), np.random.default_rng(1).random(256)
+    for cell in cells:
+        won = (shared + (0.1 if cell.algorithm == "mappo" else 0.0)).tolist()
+        won[int(rng.integers(256))] = None
+        record = made_record(cell, (0.0,))
+        records[cell.name] = replace(record, evaluation=record.evaluation | {"metrics": {"won": [won]}})
+    page = markdown_page(read_study(path), cells, records)
+    found = rows_of(page, "Difference from algorithm qmix, by pairs of equal episodes:")[2][1].removesuffix(" †")
+    assert point(found) == 10.0 and ends(found) == [10.0, 10.0], "each episode differs by as much"
+
+
 def test_differences_by_pairs_of_seeds(tmp_path: Path) -> None:
     """In climbing every seed of MAPPO is better than the same seed of QMIX, though not than all of QMIX's."""
     text = ONE + 'baseline = { algorithm = "qmix" }\n'
@@ -154,9 +187,12 @@ def test_differences_by_pairs_of_seeds(tmp_path: Path) -> None:
     assert rows_of(markdown_page(study, cells, records), f"{said}, by pairs of equal seeds:")[2][1].startswith("–")
 
 
-def test_a_fall_is_not_normalised(tmp_path: Path) -> None:
-    _, _, *rows = entries(tmp_path, OVER + 'statistic = "drop"\n' + SCALES, curve=CURVE)
-    assert [point(found) for _, found in rows] == pytest.approx([0.8, 0.8], abs=6e-3)
+def test_a_fall_is_a_share_of_the_distance_between_worst_and_best(tmp_path: Path) -> None:
+    """Which one is the larger does not matter; falls of 0.8 are 0.08 in one task and 0.4 in the other."""
+    for scales in (SCALES, SCALES.replace("worst = 0\nbest = 10", "worst = 10\nbest = 0")):
+        _, _, *rows = entries(tmp_path, OVER + 'statistic = "drop"\n' + scales, curve=CURVE)
+        assert [point(found) for _, found in rows] == pytest.approx([0.24, 0.24], abs=6e-3)
+        assert "normalised by the worst and best" in markdown_page(*studied(tmp_path, OVER + scales, curve=CURVE))
 
 
 def test_entries_with_other_tasks_have_no_difference(tmp_path: Path) -> None:
@@ -237,6 +273,62 @@ def test_improvement_counts_pairs_of_seeds(tmp_path: Path) -> None:
     assert [name for name, _ in rows] == ["mappo"]
     assert point(rows[0][1]) == pytest.approx(np.mean(shares), abs=6e-3)
     assert 0 <= ends(rows[0][1])[0] < ends(rows[0][1])[1] <= 1
+
+
+def test_where_less_is_better_it_is_an_improvement(tmp_path: Path) -> None:
+    text = 'statistic = "improvement"\nbaseline = { algorithm = "qmix" }\n'
+    said = "Probability of improvement over algorithm qmix:"
+    less = SCALES.replace("worst = 0\nbest = 10", "worst = 10\nbest = 0")
+    higher = [point(entry) for entry in entries(tmp_path, ONE + text + SCALES, said)[2][1:]]
+    lower = [point(entry) for entry in entries(tmp_path, ONE + text + less, said)[2][1:]]
+    assert lower == pytest.approx([1 - higher[0], higher[1]]) and higher[0] > 0.5
+    assert point(entries(tmp_path, OVER + text + less, said)[2][1]) == pytest.approx(np.mean(lower), abs=6e-3)
+    study, cells, records = studied(tmp_path, ONE + 'metric = "lost"\n' + text)
+    for cell in cells:
+        found = records[cell.name].evaluation
+        lost = [[0.1 if cell.algorithm == "mappo" else 0.2] * found["episodes"]] * 5
+        records[cell.name] = replace(records[cell.name], evaluation=found | {"metrics": {"lost": lost}})
+    assert [point(entry) for entry in rows_of(markdown_page(study, cells, records), said)[2][1:]] == [1.0, 1.0]
+
+
+def test_only_shown_values_are_said_to_be_normalised(tmp_path: Path) -> None:
+    text = OVER + 'statistic = "improvement"\nbaseline = { algorithm = "qmix" }\n' + SCALES
+    figure = FIGURE.format("improvement") + 'over = "environment"\n'
+    study, cells, records = studied(tmp_path, text + figure)
+    page = markdown_page(study, cells, records)
+    assert (
+        "Probability of improvement of the score [95% stratified bootstrap interval over 5 seeds of 2 tasks]." in page
+    )
+    assert "normalised" not in page
+    (chart,) = studies_charts.charts_of(study, cells, records)
+    assert chart.note.endswith("scores higher than one of the second; bars: 95% intervals.")
+
+
+def test_a_caption_promises_only_intervals_that_are_there(tmp_path: Path) -> None:
+    """Of one seed only a mean over one task has an interval, over episodes; a curve has no band."""
+    text = "".join(f'{ONE}statistic = "{name}"\n' for name in ("mean", "area", "drop", "iqm", "median"))
+    study, cells, records = studied(
+        tmp_path, text + "".join(FIGURE.format(kind) for kind in ("curves", "profiles", "estimates")), curve=CURVE
+    )
+    for cell in cells:
+        if cell.environment == "matrix/climbing":
+            curve = {"step": [32, 64], "score": [[1.0], [0.5]]}
+            records[cell.name] = replace(made_record(cell, (1.0,)), curve=curve)
+    page = markdown_page(study, cells, records)
+    assert "Mean of the score [95% interval over the episodes of 1 seed or 95% interval over 5 seeds]." in page
+    assert page.count("[95% interval over 5 seeds].") == 4
+    notes = {one.name.removeprefix("demo-"): one.note for one in studies_charts.charts_of(study, cells, records)}
+    explores = " Episodes of training, which explores."
+    assert notes["1-matrix-climbing"] == "Mean of the score." + explores
+    assert notes["1-matrix-two_step"] == "Mean of the score; bands: 95% interval over 5 seeds." + explores
+    assert notes["2-matrix-climbing"] == "Share of the seeds whose score exceeds τ, mean over tasks."
+    assert notes["2-matrix-two_step"].endswith("; bands: 95% stratified bootstrap intervals.")
+    assert notes["3-matrix-climbing"] == "Of the score; bars: 95% interval over the episodes of 1 seed."
+    assert notes["3-matrix-two_step"] == "Of the score; bars: 95% interval over 5 seeds."
+    one = [cell for cell in cells if cell.environment == "matrix/climbing"]
+    page = markdown_page(study, one, records)
+    assert "Mean height of the learning curve of the score." in page and "Interquartile mean of the score." in page
+    assert "episodes of 1 seed" in page
 
 
 def test_a_difference_of_interquartile_means(tmp_path: Path) -> None:

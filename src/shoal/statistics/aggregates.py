@@ -40,7 +40,7 @@ def iqm(scores: Scores) -> float:
     """The interquartile mean: the mean of the middle half of the scores of all runs and tasks.
 
     ⌊N / 4⌋ of N scores are left out at each end. If tasks have different numbers of runs, a score's weight is
-    1 / runs of its task, and the scores left out at each end are those whose summed weight is at most a quarter.
+    1 / runs of its task, and a quarter of the weights is left out at each end; a score at such a border counts in part.
 
     Raises:
         InputError: the scores are malformed; see :func:`~shoal.statistics.by_task`.
@@ -103,8 +103,8 @@ def _iqm(*parts: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
     weight = np.concatenate([np.full(part.shape[axis], 1 / (len(parts) * part.shape[axis])) for part in parts])
     order = np.argsort(values, -1)
     values, weight = np.take_along_axis(values, order, -1), weight[order]
-    below, above = np.cumsum(weight, -1), np.cumsum(weight[..., ::-1], -1)[..., ::-1]
-    kept = weight * (np.minimum(below, above) > 0.25 + 1e-9)  # sums of 1 / runs are rounded
+    below = np.cumsum(weight, -1)
+    kept = np.maximum(np.minimum(below, 0.75) - np.maximum(below - weight, 0.25), 0.0)
     return (values * kept).sum(-1) / kept.sum(-1)
 
 

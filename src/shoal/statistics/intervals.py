@@ -1,11 +1,12 @@
 """Bootstrap confidence intervals of means over few seeds, within the range of the data."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
 import numpy as np
-from jaxtyping import Float, Int, UInt16
+from jaxtyping import Float, Int, UInt16, UInt32
 
 from shoal.errors import InputError
 
@@ -14,7 +15,7 @@ EXACT = 8
 DRAWN = 10_000
 """Number of resamples drawn for larger samples, with a fixed seed, so that results are reproducible."""
 MAX_VALUES = 1000
-"""Larger samples are first averaged in this many groups, whose means are resampled."""
+"""Resamples of a larger sample have this many values."""
 Estimate = tuple[float, float, float]
 """(mean, low, high)."""
 
@@ -35,6 +36,7 @@ def interval(*samples: Float[np.ndarray, " _"], confidence: float = 0.95) -> Est
     The plain percentile interval, a = (1 − confidence) / 2, is too narrow for few values. This one is as wide as
     Student's for nearly normal data, follows their skew, and lies within [min, max] of the values. With several samples
     it is the interval of the sum of their means, with c from their variances and Welch's degrees of freedom for n − 1.
+    Of n > 1000 values a resample has only 1000, and the distance of its mean from theirs is multiplied by √(1000 / n).
 
     Coverage of a 95 % interval, 2000 simulated samples each (standard error 1 %):
 
@@ -57,7 +59,8 @@ def interval(*samples: Float[np.ndarray, " _"], confidence: float = 0.95) -> Est
     Raises:
         InputError: a sample is empty, or ``confidence`` is not between 0 and 1.
 
-    Source: Hesterberg 2015, What Teachers Should Know About the Bootstrap, The American Statistician 69(4).
+    Source: Hesterberg 2015, What Teachers Should Know About the Bootstrap, The American Statistician 69(4); Bickel,
+    Götze and van Zwet 1997, Resampling Fewer Than n Observations, Statistica Sinica 7(1), for many values.
     """
     check_confidence(confidence)
     parts = [np.asarray(sample, np.float64).ravel() for sample in samples]
@@ -65,7 +68,7 @@ def interval(*samples: Float[np.ndarray, " _"], confidence: float = 0.95) -> Est
         raise InputError("An interval needs the values of at least one seed.")
     middle = float(sum(part.mean() for part in parts))
     known = sum(float(part[0]) for part in parts if part.size == 1)
-    parts = [_grouped(part) for part in parts if part.size > 1]
+    parts = [part for part in parts if part.size > 1]
     if not parts or not np.isfinite(middle):
         return middle, float("nan"), float("nan")
     if not any(part.var() for part in parts):
@@ -122,6 +125,22 @@ def share(reached: int, values: int, confidence: float = 0.95) -> Estimate:
     return k / n, low, float(betaincinv(k + 1, n - k, 1 - tail)) if k < n else 1.0
 
 
+def difference_of(one: Estimate, other: Estimate) -> Estimate:
+    """``one`` − ``other`` of two independent estimates, and its interval from theirs, whose distances are summed in
+    squares.
+
+        low = d − √((p − l)² + (u′ − p′)²),    high = d + √((u − p)² + (p′ − l′)²),    d = p − p′
+
+    for estimates p with the intervals [l, u].
+
+    Source: Newcombe 1998, Interval estimation for the difference between independent proportions, Statistics in
+    Medicine 17(8), method 10.
+    """
+    (here, low, high), (there, least, most) = one, other
+    value = here - there
+    return value, value - math.hypot(here - low, most - there), value + math.hypot(high - here, there - least)
+
+
 def interval_text(values: int, confidence: float = 0.95) -> str:
     """The name of the interval of ``values`` values: "range" if it extends from the lowest to the highest."""
     reaches = values > 1 and _tail(values - 1.0, (values / (values - 1)) ** 0.5, confidence) < float(values) ** -values
@@ -165,25 +184,28 @@ def _tail(freedom: float, wider: float, confidence: float) -> float:
     return float(ndtr(-wider * stdtrit(freedom, (1 + confidence) / 2)))
 
 
-def _grouped(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
-    return (
-        np.array([part.mean() for part in np.array_split(values, MAX_VALUES)]) if values.size > MAX_VALUES else values
-    )
-
-
 def _resampled(parts: list[np.ndarray]) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]:
     """Sums of the samples' means over resamples, and the probability of each."""
     if len(parts) == 1 and parts[0].size <= EXACT:
         counts, weight = _multisets(parts[0].size)
         return counts @ parts[0] / parts[0].size, weight
-    means = sum(part[_drawn(part.size, k)].mean(1) for k, part in enumerate(parts))
+    means = sum(_means(part, k) for k, part in enumerate(parts))
     return np.asarray(means), np.full(DRAWN, 1 / DRAWN)
 
 
+def _means(values: Float[np.ndarray, " n"], sample: int) -> Float[np.ndarray, " R"]:
+    """The mean of each resample, for more than :data:`MAX_VALUES` values with the spread of means of all."""
+    means = values[_drawn(values.size, sample)].mean(1)
+    if values.size <= MAX_VALUES:
+        return means
+    return values.mean() + (means - values.mean()) * (MAX_VALUES / values.size) ** 0.5
+
+
 @lru_cache(maxsize=2)
-def _drawn(n: int, sample: int) -> UInt16[np.ndarray, "R n"]:
+def _drawn(n: int, sample: int) -> UInt16[np.ndarray, "R m"] | UInt32[np.ndarray, "R m"]:
     """Indices into n values of each resample; ``sample`` is the seed."""
-    return np.random.default_rng(sample).integers(n, size=(DRAWN, n), dtype=np.uint16)
+    kind = np.uint16 if n <= 2**16 else np.uint32
+    return np.random.default_rng(sample).integers(n, size=(DRAWN, min(n, MAX_VALUES)), dtype=kind)
 
 
 @cache

@@ -14,6 +14,7 @@ for each task, in a sequence or under the task's name."""
 Level = float | int | Sequence[float | int] | Real[np.ndarray, " _"] | Mapping[str, float | int]
 """One number for all tasks, or one for each task in their order or under their names."""
 _AnyScores = TypeVar("_AnyScores", bound=Scores)
+_Range = Float[np.ndarray, " tasks"] | dict[str, float]
 
 
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
@@ -111,8 +112,8 @@ def normalise(scores: _AnyScores, worst: Level, best: Level) -> _AnyScores:
     return dict(zip(scores, scaled, strict=True)) if isinstance(scores, Mapping) else scaled  # pyright: ignore[reportReturnType]
 
 
-def observed_range(*algorithms: Scores) -> tuple[Float[np.ndarray, " tasks"], Float[np.ndarray, " tasks"]]:
-    """The lowest and highest score of each task over all algorithms.
+def observed_range(*algorithms: Scores) -> tuple[_Range, _Range]:
+    """The lowest and highest score of each task over all algorithms, under the tasks' names if scores have names.
 
     They can be the ``worst`` and ``best`` of :func:`normalise` where these are not known. The numbers then depend on
     which algorithms are compared, and cannot be compared with those of another study.
@@ -122,9 +123,13 @@ def observed_range(*algorithms: Scores) -> tuple[Float[np.ndarray, " tasks"], Fl
     """
     if not algorithms:
         raise InputError("A range of scores needs at least one algorithm.")
-    every = [in_pairs(algorithms[0], other)[1] for other in algorithms]
+    first = next((scores for scores in algorithms if isinstance(scores, Mapping)), algorithms[0])
+    every = [in_pairs(first, other)[1] for other in algorithms]
     together = [np.concatenate(parts) for parts in zip(*every, strict=True)]
-    return np.array([part.min() for part in together]), np.array([part.max() for part in together])
+    low, high = (np.array([of(part) for part in together]) for of in (np.min, np.max))
+    if isinstance(first, Mapping):
+        return dict(zip(first, low.tolist(), strict=True)), dict(zip(first, high.tolist(), strict=True))
+    return low, high
 
 
 def _levels(level: Level, names: Sequence[str | int], word: str) -> Float[np.ndarray, " tasks"]:

@@ -17,7 +17,7 @@ from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK, stale_records, stale_sentences
 from shoal.studies.study_file import Primary, StudyFile, command_in_folder, home
-from shoal.studies.summaries import STATISTICS, interval_of, primary_of, primary_text, unit_of
+from shoal.studies.summaries import STATISTICS, primary_of, primary_text, unit_of
 from shoal.studies.tables import MISSING, Rows
 from shoal.system.files import write_text
 
@@ -138,13 +138,15 @@ def again_page(again: Again, records: Mapping[str, Record]) -> str:
     study, rows = again.study, rows_of(again, records)
     where, word = command_in_folder(study)
     seeds = sorted({record.seeds for record in (*again.before.values(), *records.values())})
-    brackets = " or ".join(interval_of(n, 1) for n in seeds)
+    primary = primary_of(study)
+    kinds = [STATISTICS[primary.statistic].interval_of(primary.metric, n, 1) for n in seeds]
+    brackets = " or ".join(dict.fromkeys(kind for kind in kinds if kind))
     verdicts = [row["verdict"] for row in rows if row["verdict"] in ("agree", "differ", "not told apart")]
     known = any(limits_of(study, cell).margin for cell in again.new)
     close = f"the whole interval is within {MARGIN:.0%} of the distance between floor and ceiling"
     parts = [
         f"# {study.title}, measured again",
-        f"**Primary metric:** {primary_text(primary_of(study))}" + (f" [{brackets}]." if brackets else "."),
+        f"**Primary metric:** {primary_text(primary)}" + (f" [{brackets}]." if brackets else "."),
         f"{where}`shoal study {word} --again --seed {again.seed}` trains every run with the seeds from "
         f"{number_text(again.seed)} on and evaluates it in other episodes.",
         *(f"**{sentence} Its values before are marked {STALE_MARK}.**" for sentence in _stale(again)),
@@ -153,7 +155,7 @@ def again_page(again: Again, records: Mapping[str, Record]) -> str:
         f"does not contain 0. {verdicts.count('agree')} agree: "
         + (close if known else f"{close}, which are not known here")
         + f". {verdicts.count('not told apart')} are not told apart. Of exact 95% intervals one in twenty does not "
-        f"contain 0 although nothing has changed; with 2 to 4 seeds an interval is a range, which covers less. A run "
+        f"contain 0 although nothing has changed; with 2 or 3 seeds an interval is a range, which covers less. A run "
         f"of one seed cannot show how much seeds differ.",
     ]
     return markdown_text("\n\n".join(part.strip("\n") for part in parts) + "\n")

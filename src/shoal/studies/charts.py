@@ -16,7 +16,7 @@ from shoal.studies.combinations import axes_of
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import TRAINING, Figure, Kind, StudyFile
-from shoal.studies.summaries import STATISTICS, Statistic, interval_of, known_curve
+from shoal.studies.summaries import STATISTICS, Statistic, known_curve
 from shoal.studies.tables import Entries, Place, column_head, entries_of, scaling_text
 
 POINTS = 50
@@ -107,7 +107,9 @@ def _chart(figure: Figure, entries: Entries, lines: Lines, name: str, columns: s
         return None
     note, panels = found
     title = ", ".join(part for part in (figure.title or _TITLES[figure.kind], columns) if part)
-    note = " ".join(part for part in (note, scaling_text(entries)) if part)
+    shown = ("improvement",) if figure.kind == "improvement" else figure.statistics
+    scaling = scaling_text(entries, [STATISTICS[one] for one in shown])
+    note = " ".join(part for part in (note, scaling) if part)
     return Chart(figure.number, name, title, columns, note, panels)
 
 
@@ -135,13 +137,14 @@ def _curves(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
             seeds[name] = values[0]
     what = entries.name.removesuffix(", mean over all updates")
     label = "Normalised score" if entries.scaling != "raw" else capitalised(what)
-    brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
+    banded = [lines[name] for name in found if all(entries.records[cell.name].seeds > 1 for cell in lines[name])]
+    brackets = entries.intervals([STATISTICS[statistic]], [cell for cells in banded for cell in cells])
     if figure.metric.startswith(TRAINING):
         source = ""
     else:
         greedy = all(entries.records[cell.name].evaluations for cells in lines.values() for cell in cells)
         source = " Greedy evaluations during training." if greedy else " Episodes of training, which explores."
-    note = f"{capitalised(STATISTICS[statistic].title)} of the {what}; bands: {brackets}."
+    note = f"{capitalised(STATISTICS[statistic].title)} of the {what}" + (f"; bands: {brackets}." if brackets else ".")
     note = note + source + _AXES[figure.vertical]
     axis = PER_SEED if same else None
     return note, [charts.efficiency(curves, label, steps=axis, vertical=figure.vertical, seeds=seeds)]
@@ -167,7 +170,9 @@ def _profiles(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     levels = statistics.spanning(*every.values())
     shown = entries.unit * levels
     profiles = {name: (shown, statistics.profile(samples, levels)) for name, samples in every.items()}
-    note = "Share of the seeds whose score exceeds τ, mean over tasks; bands: 95% stratified bootstrap intervals."
+    note = "Share of the seeds whose score exceeds τ, mean over tasks"
+    known = any(np.isfinite(band.low).all() for _, band in profiles.values())
+    note += "; bands: 95% stratified bootstrap intervals." if known else "."
     raw = entries.scaling == "raw"
     label = f"{capitalised(entries.name)} τ" if raw else "Normalised score τ"
     return note, [charts.profiles(profiles, label)]
@@ -175,6 +180,7 @@ def _profiles(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
 
 def _estimates(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     panels: dict[str, dict[str, Estimate]] = {}
+    drawn: list[Statistic] = []
     for name in figure.statistics:
         statistic = STATISTICS[name]
         if statistic.estimate is None:
@@ -183,12 +189,15 @@ def _estimates(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
         found = {line: scaled(statistic.estimate(samples), entries.unit) for line, samples in every.items()}
         if found:
             panels[statistic.title] = found
+            drawn.append(statistic)
     if not panels or len({frozenset(panel) for panel in panels.values()}) > 1:
         return None
     text = entries.name
     label = capitalised(text) if entries.scaling == "raw" else "Normalised score"
-    brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
-    return f"Of the {text}; bars: {brackets}.", charts.estimates(panels, label)
+    shown = next(iter(panels.values()))
+    brackets = entries.intervals(drawn, [cell for name in shown for cell in lines[name]])
+    note = f"Of the {text}" + (f"; bars: {brackets}." if brackets else ".")
+    return note, charts.estimates(panels, label)
 
 
 def _improvement(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
@@ -200,5 +209,7 @@ def _improvement(figure: Figure, entries: Entries, lines: Lines) -> Found | None
                 pairs[one, other] = found
     if not pairs:
         return None
-    note = "The probability that a seed of the first scores higher than one of the second; bars: 95% intervals."
+    better = "better" if entries.less else "higher"
+    note = f"The probability that a seed of the first scores {better} than one of the second"
+    note += "; bars: 95% intervals." if any(np.isfinite(found[1]) for found in pairs.values()) else "."
     return note, [charts.improvement(pairs)]

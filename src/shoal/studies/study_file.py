@@ -52,8 +52,9 @@ class Table:
     baseline: dict[str, Any] = field(default_factory=dict)
     """Values of row axes; if given, a second table compares each row with this one."""
     paired: bool = False
-    """Whether the second table compares each seed with the same seed of the baseline, evaluated on the same episodes,
-    rather than all seeds of one with all of the other."""
+    """Whether the second table compares each seed with the same seed of the baseline, rather than all seeds of one with
+    all of the other; if both have one seed, each of its episodes with the same one. They are the same episodes if both
+    act in the same mode, and seeds are trained together in both or separately in both."""
 
     part = "tables"
 

@@ -14,12 +14,16 @@ from jaxtyping import Float
 
 from shoal import statistics
 from shoal.plots.charts import SHARES
-from shoal.statistics.intervals import Estimate, interval, interval_text, share
+from shoal.statistics.intervals import Estimate, difference_of, interval, interval_text, share
 from shoal.studies.record import Record
 from shoal.studies.study_file import ALONE, TRAINING, Primary, StudyFile
 from shoal.training.evaluation import known_mean
 
 Samples = Float[np.ndarray, " _"]
+
+
+def _between(samples: Samples, worst: float, best: float) -> Samples:
+    return (samples - worst) / (best - worst)
 
 
 class Statistic(NamedTuple):
@@ -33,15 +37,36 @@ class Statistic(NamedTuple):
     """Samples of each task -> (value, low, high); None where the statistic only compares."""
     difference: Callable[[Sequence[Samples], Sequence[Samples]], Estimate]
     """(an entry's, the baseline's) -> (value, low, high) of the difference or comparison."""
-    scales: bool = True
-    """Whether it is defined for normalised scores."""
+    normalised: Callable[[Samples, float, float], Samples] | None = _between
+    """(samples, worst, best) -> normalised samples; None where they stay as they are."""
     single: Callable[[Record, str], Samples | None] | None = None
-    """In an entry of one task, the samples of a run with a single seed; None for those of ``samples``."""
+    """In an entry of one task, the samples of a run with a single seed, NaN where unknown; None for ``samples``."""
+    exact: bool = False
+    """Whether its interval is exact for any number of seeds, also for one."""
 
-    def alone(self, metric: str, *records: Record) -> list[Samples | None]:
-        """The samples of runs that stand alone or are compared with each other, each in an entry of one task."""
+    def alone(self, metric: str, *records: Record, paired: bool = False) -> list[Samples | None]:
+        """The samples of runs that stand alone or are compared with each other, each in an entry of one task; if
+        ``paired``, without the episodes that one of them does not know."""
         take = self.single if self.single and all(record.seeds == 1 for record in records) else self.samples
-        return [take(record, metric) for record in records]
+        every = [take(record, metric) for record in records]
+        known = [each for each in every if each is not None]
+        if paired and len(known) == len(every) and len({each.size for each in known}) == 1:
+            there = np.isfinite(known).all(0)
+            every = [each[there] for each in known]
+        return [None if each is None else _finite(each) for each in every]
+
+    def interval_of(self, metric: str, seeds: int, tasks: int) -> str:
+        """The kind of interval in an entry's brackets, for example ``95% interval over 5 seeds``; empty if an entry has
+        none."""
+        over = f"over {seeds} seed{'s' if seeds > 1 else ''}" + (f" of {tasks} tasks" if tasks > 1 else "")
+        if self.exact:
+            return f"95% interval {over}"
+        if seeds == 1:
+            episodes = self.single is not None and tasks == 1 and not metric.startswith(TRAINING)
+            return "95% interval over the episodes of 1 seed" if episodes else ""
+        if tasks > 1:
+            return f"95% stratified bootstrap interval {over}"
+        return f"{'95% interval' if self.estimate is None else interval_text(seeds)} {over}"
 
 
 def final_samples(record: Record, metric: str) -> Samples | None:
@@ -53,9 +78,9 @@ def final_samples(record: Record, metric: str) -> Samples | None:
 
 
 def final_episodes(record: Record, metric: str) -> Samples | None:
-    """The final episodes of the first seed; of a metric's curve its mean."""
+    """The final episodes of the first seed, NaN where unknown; of a metric's curve its mean."""
     values = None if metric.startswith(TRAINING) else record.values(metric)
-    return final_samples(record, metric) if values is None else _finite(values[0])
+    return final_samples(record, metric) if values is None else values[0]
 
 
 def curve_of(record: Record, metric: str) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, "X seeds"]]:
@@ -85,6 +110,10 @@ def _drop(record: Record, metric: str) -> Samples | None:
     """The largest difference by which a later point of the curve is below an earlier one."""
     _, values = known_curve(record, metric)
     return (np.maximum.accumulate(values) - values).max(0) if len(values) else None
+
+
+def _of_distance(falls: Samples, worst: float, best: float) -> Samples:
+    return falls / abs(best - worst)
 
 
 def _each(samples: Samples) -> Samples | None:
@@ -131,8 +160,9 @@ def _solved(tasks: Sequence[Samples]) -> Estimate:
 
 
 def _solved_difference(tasks: Sequence[Samples], baseline: Sequence[Samples]) -> Estimate:
-    here, there = (np.concatenate(list(each)) >= _SOLVED for each in (tasks, baseline))
-    return interval(here, -there.astype(np.float64))
+    value, low, high = difference_of(_solved(tasks), _solved(baseline))
+    known = min(each.size for each in (*tasks, *baseline)) > 1
+    return (value, low, high) if known else (value, math.nan, math.nan)
 
 
 def _of(title: str, name: str) -> Statistic:
@@ -144,10 +174,12 @@ STATISTICS = {
     "median": _of("median over tasks", "median"),
     "iqm": _of("interquartile mean", "iqm"),
     "optimality_gap": _of("optimality gap", "optimality_gap"),
-    "solved": Statistic("share of seeds that reach the best value", final_samples, _solved, _solved_difference),
-    "improvement": Statistic("probability of improvement", final_samples, None, _improvement, scales=False),
+    "solved": Statistic(
+        "share of seeds that reach the best value", final_samples, _solved, _solved_difference, exact=True
+    ),
+    "improvement": Statistic("probability of improvement", final_samples, None, _improvement, normalised=None),
     "area": Statistic("mean height of the learning curve", _area, _mean, _mean_difference),
-    "drop": Statistic("largest fall of the learning curve", _drop, _mean, _mean_difference, scales=False),
+    "drop": Statistic("largest fall of the learning curve", _drop, _mean, _mean_difference, _of_distance),
 }
 """Statistics by name."""
 
@@ -175,10 +207,3 @@ def metric_name(metric: str, unit: float) -> str:
     if metric.startswith(TRAINING):
         return f"{SHARES.get(name, f'metric {name}')} of training{shown}, mean over all updates"
     return f"{known.get(name, f'metric {name}')}{shown}"
-
-
-def interval_of(seeds: int, tasks: int) -> str:
-    """The kind of interval in an entry's brackets, for example ``95% interval over 5 seeds``."""
-    if tasks > 1:
-        return f"95% stratified bootstrap interval over {seeds} seeds of {tasks} tasks" if seeds > 1 else ""
-    return f"{interval_text(seeds)} over {seeds} seeds" if seeds > 1 else "95% interval over the episodes of 1 seed"

@@ -1,6 +1,6 @@
 """The tables of a study's results page, as data: the runs of each entry, and what an entry shows."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ from shoal.studies.keys import key, label
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK
-from shoal.studies.study_file import Level, Scaling, StudyFile, Table
-from shoal.studies.summaries import STATISTICS, Samples, Statistic, interval_of, metric_name, unit_of
+from shoal.studies.study_file import TRAINING, Level, Scaling, StudyFile, Table
+from shoal.studies.summaries import STATISTICS, Samples, Statistic, metric_name, unit_of
 
 # The entries of tables and figures: the runs of each entry, and their samples, normalised if requested.
 
@@ -39,10 +39,12 @@ class Entries:
     scaling: Scaling
     levels: dict[str, tuple[float, float]]
     """The worst and best score of each run, by the cell's name."""
+    less: frozenset[str]
+    """The names of the cells in which lower values are better."""
     records: Mapping[str, Record]
     metric: str
     paired: bool
-    """Whether differences are those between equal seeds."""
+    """Whether differences are those between equal seeds, or between equal episodes of one seed."""
 
     @property
     def unit(self) -> float:
@@ -60,10 +62,15 @@ class Entries:
         return max(len(cells) for line in self.grid.values() for cells in line.values())
 
     @property
-    def seeds(self) -> list[int]:
-        """The numbers of seeds of the recorded runs."""
-        cells = [cell for line in self.grid.values() for found in line.values() for cell in found]
-        return sorted({self.records[cell.name].seeds for cell in cells if cell.name in self.records})
+    def cells(self) -> list[Cell]:
+        """All runs."""
+        return [cell for line in self.grid.values() for cells in line.values() for cell in cells]
+
+    def intervals(self, statistics: Sequence[Statistic], cells: Iterable[Cell]) -> str:
+        """The kinds of intervals that these statistics of recorded runs have; empty if they have none."""
+        seeds = sorted({self.records[cell.name].seeds for cell in cells if cell.name in self.records})
+        kinds = [one.interval_of(self.metric, n, self.tasks) for n in seeds for one in statistics]
+        return " or ".join(dict.fromkeys(kind for kind in kinds if kind))
 
     def complete(self, cells: Sequence[Cell]) -> bool:
         """Whether all runs of an entry are recorded."""
@@ -79,17 +86,17 @@ class Entries:
         """
         each = [self.records[cell.name] for cell in cells]
         if len(cells) == 1:
-            every = statistic.alone(self.metric, *each, *(self.records[cell.name] for cell in others))[:1]
+            compared = [self.records[cell.name] for cell in others]
+            every = statistic.alone(self.metric, *each, *compared, paired=self.paired)[:1]
         else:
             every = [statistic.samples(record, self.metric) for record in each]
         found = []
         for cell, samples in zip(cells, every, strict=True):
             if samples is None:
                 return None
-            if cell.name in self.levels and statistic.scales:
-                worst, best = self.levels[cell.name]
-                samples = (samples - worst) / (best - worst)
-            found.append(samples)
+            if cell.name in self.levels and statistic.normalised:
+                samples = statistic.normalised(samples, *self.levels[cell.name])
+            found.append(-samples if statistic.estimate is None and cell.name in self.less else samples)
         return found
 
     def estimate(self, cells: Sequence[Cell], statistic: Statistic) -> Estimate | None:
@@ -136,7 +143,13 @@ def entries_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: M
     heads = {values_of_axes(cell, columns): cell for cell in shown}
     scaling = scaling_of(study, table, shown)
     levels = _levels(study, table, scaling, shown, columns, records)
-    return Entries(rows, columns, table.over, grid, heads, scaling, levels, records, table.metric, table.paired)
+    less = frozenset(cell.name for cell in shown if _less_is_better(study, table.metric, cell))
+    return Entries(rows, columns, table.over, grid, heads, scaling, levels, less, records, table.metric, table.paired)
+
+
+def _less_is_better(study: StudyFile, metric: str, cell: Cell) -> bool:
+    level = level_of(study, cell.values) if metric == "score" else None
+    return level.best < level.worst if level else metric.removeprefix(TRAINING) == "lost"
 
 
 def values_of_axes(cell: Cell, axes: Sequence[str]) -> Place:
@@ -229,12 +242,16 @@ def tables_of(
     said = " and ".join(f"{axis} {label(wanted)}" for axis, wanted in table.baseline.items())
     what = "Probability of improvement over" if known[0].estimate is None else "Difference from"
     compared = _drawn(entries, known, others, _compared(entries, baseline, stale))
-    parts += [f"{what} {said}{', by pairs of equal seeds' if table.paired else ''}:", compared]
+    one = all(records[cell.name].seeds == 1 for cell in entries.cells if cell.name in records)
+    pairs = f", by pairs of equal {'episodes' if one else 'seeds'}" if table.paired else ""
+    parts += [f"{what} {said}{pairs}:", compared]
     return Section(title, tuple(parts if alone else [*parts, _note(entries, known)]))
 
 
-def scaling_text(entries: Entries) -> str:
-    """A sentence on the normalisation of scores; empty if they are raw."""
+def scaling_text(entries: Entries, statistics: Sequence[Statistic]) -> str:
+    """A sentence on the normalisation of scores; empty if those of these statistics are raw."""
+    if not any(one.normalised for one in statistics):
+        return ""
     if entries.scaling == "known":
         return "Scores are normalised by the worst and best ones below."
     if entries.scaling == "observed":
@@ -334,11 +351,12 @@ def _scale(entries: Entries, row: Cell, column: Cell, statistic: Statistic) -> P
 
 
 def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
-    brackets = " or ".join(dict.fromkeys(interval_of(n, entries.tasks) for n in entries.seeds))
+    brackets = entries.intervals(statistics, entries.cells)
     names = [one.title for one in statistics]
     titles = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     text = f"{capitalised(titles)} of the {entries.name}"
-    parts = (text + (f" [{brackets}]." if brackets else "."), scaling_text(entries), _tasks_text(entries))
+    scaling = scaling_text(entries, statistics)
+    parts = (text + (f" [{brackets}]." if brackets else "."), scaling, _tasks_text(entries))
     return " ".join(part for part in parts if part)
 
 
