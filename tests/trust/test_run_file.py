@@ -535,3 +535,15 @@ def test_a_run_from_before_an_option_existed_is_read(tmp_path: Path) -> None:
         del older["config"]["config"][flag]
     (folder / "run.json").write_text(json.dumps(older), encoding="utf-8")
     assert again(folder) == whole["config"]
+
+
+@pytest.mark.parametrize(("baseline", "meant"), [("value", "return"), ("optimal", "q")])
+def test_a_baseline_from_before_it_could_be_subtracted_from_returns_is_subtracted_from_q(
+    baseline: str, meant: str, tmp_path: Path
+) -> None:
+    folder = written(tmp_path, "mappo")
+    older = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    del older["config"]["config"]["baseline_from"]
+    older["config"]["config"]["baseline"] = baseline
+    (folder / "run.json").write_text(json.dumps(older), encoding="utf-8")
+    assert again(folder)["config"]["baseline_from"] == meant

@@ -91,9 +91,9 @@ class Config(PpoConfig):
     """``value``: the advantage is GAE's. Otherwise COMA's baseline or the optimal one is subtracted from what
     ``baseline_from`` says, with a Q that is trained in addition to V, on the same targets (Kuba et al. 2021, section
     4.3; ``q_baseline.py``)."""
-    baseline_from: Literal["q", "return"] = "q"
-    """What those baselines are subtracted from: ``q``, Q̂ of the joint action, so that the advantage is X̂ (paper); or
-    ``return``, R, on which V and Q are trained (code, whose R is the discounted return, that of ``lam`` 1)."""
+    baseline_from: Literal["return", "q"] = "return"
+    """What those baselines are subtracted from: ``return``, R, on which V and Q are trained (code, whose R is the
+    discounted return, that of ``lam`` 1); or ``q``, Q̂ of the joint action, so that the advantage is X̂ (paper)."""
     draws: Draws = 16
     """K: own actions drawn per timestep for those baselines, if actions are continuous."""
     dead_value: DeadValue = "team"

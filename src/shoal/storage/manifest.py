@@ -229,7 +229,7 @@ def identity(config: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
 
 
 LATER = {
-    "baseline_from": "q",
+    "baseline_from": "return",
     "explore_in_evaluation": False,
     "limit_terminates": False,
     "noise_final": None,
@@ -244,7 +244,11 @@ LATER = {
 def with_later(entries: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
     """The entries, with those of :data:`LATER` that are known but missing; also those of a side (``side1_…``)."""
     names = {flag: re.sub(r"^side\d_", "", flag) for flag in known}
-    return {flag: LATER[name] for flag, name in names.items() if name in LATER} | dict(entries)
+    later = {flag: LATER[name] for flag, name in names.items() if name in LATER}
+    for flag, name in names.items():
+        if name == "baseline_from" and entries.get(flag.removesuffix("_from")) in ("counterfactual", "optimal"):
+            later[flag] = "q"  # without such a baseline the option has no effect
+    return later | dict(entries)
 
 
 def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
@@ -264,7 +268,8 @@ def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
     before, now = _flat(config), _flat(here["config"])
     for part in ("settings", "config"):
         known = [key.removeprefix(f"{part}.") for key in now if key.startswith(f"{part}.")]
-        before = {f"{part}.{flag}": x for flag, x in with_later({}, known).items()} | before
+        had = {key.removeprefix(f"{part}."): x for key, x in before.items() if key.startswith(f"{part}.")}
+        before |= {f"{part}.{flag}": x for flag, x in with_later(had, known).items()}
     undescribed = set() if before.get("spec.parts") else {"spec.parts"}  # widths are compared
     for key in before | now:
         if key in here["free"] or key in undescribed:
