@@ -94,8 +94,8 @@ def advantage_over(baseline: Baseline, q: Array, options: Options, v: Array | fl
     return q if baseline == "none" else q - baseline_of(baseline, options)
 
 
-def baseline_of(baseline: Literal["counterfactual", "optimal"], options: Options) -> Float[Array, "T E N"]:
-    """b of each agent, in the units of ``options.q``."""
+def baseline_of(baseline: Baseline, options: Options) -> Float[Array, "T E N"]:
+    """b of each agent, counterfactual or optimal, in the units of ``options.q``."""
     if baseline == "counterfactual":
         return baselines.counterfactual(options.q, options.p)
     return baselines.optimal(options.q, options.p, options.square)
