@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal import algorithms
+from shoal.environments.skirmish.maps import MAPS
 from support.browser import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,25 +54,31 @@ def test_filters_show_the_claims_that_match_all_of_them(tmp_path: Path, browser:
     assert len(claims) > 70
 
     def use(page: Any) -> list[list[str]]:
-        found = [page.evaluate(SHOWN)]
+        found, hidden = [page.evaluate(SHOWN)], []
         for label, value in (
             ("algorithm", "QMIX"),
             ("verdict", "does not hold"),
             ("algorithm", ""),
             ("task", "spread"),
+            ("verdict", ""),
+            ("task", "skirmish (SMAC's maps)"),
+            ("task", "matrix and step games"),
         ):
             page.get_by_label(label).select_option(value)
             found.append(page.evaluate(SHOWN))
             said = page.locator("output").text_content()
             assert said == f"{len(found[-1])} of {len(claims)} claims"
-        found.append(page.evaluate("[...document.querySelectorAll('section')].filter((x) => !x.checkVisibility())"))
+            hidden.append(page.evaluate("[...document.querySelectorAll('section')].some((x) => !x.checkVisibility())"))
+        assert any(hidden), "sections without a claim"
         return found
 
-    everything, qmix, both, failed, on_spread, hidden = browser.open(path, use)
+    everything, qmix, both, failed, on_spread, _, battles, games = browser.open(path, use)
     assert len(everything) == len(claims)
     assert set(qmix) == {row[0] for row in claims if "QMIX" in " ".join(row)}, "also among others, as in VDN and QMIX"
     assert set(both) == set(qmix) & set(failed)
     assert set(failed) == {row[0] for row in claims if "does not hold" in row[1]} and failed
     about = {row[0] for row in claims if re.search(r"\bspread\b", " ".join(row))}
     assert set(on_spread) == set(failed) & about and on_spread
-    assert hidden, "sections without a claim"
+    maps = re.compile(rf"(?<![\w])({'|'.join(map(re.escape, MAPS))})(?![\w])|[Ss]kirmish|[Bb]attle")
+    assert set(battles) == {row[0] for row in claims if maps.search(" ".join(row))}, "0.2M is no map"
+    assert games and not any("Hanabi" in claim for claim in games)

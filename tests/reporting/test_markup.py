@@ -58,3 +58,12 @@ def test_a_table_has_heads_of_lines_and_columns() -> None:
     assert numbers == [None, "number", None] * 3
     assert [a["scope"] for name, a in page.tags if name == "th"] == ["col"] * 3 + ["row"] * 2
     assert html.escape("Scores & more") in text
+
+
+def test_a_column_of_texts_that_begin_with_numbers_is_no_column_of_numbers() -> None:
+    rows = [
+        {"run": "a", "n": "3", "values": "0.01: qmix"},
+        {"run": "b", "n": "1 h 05 min", "values": "2e+06: the others"},
+    ]
+    page = Parsed(html_table([*rows, {"run": "c", "n": "1.23M (1.1M to 1.3M) †", "values": "3"}], "Flags").encode())
+    assert [one.get("class") for name, one in page.tags if name == "th"][:3] == [None, "number", None]

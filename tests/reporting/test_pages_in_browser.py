@@ -11,7 +11,7 @@ from test_study_report import study
 import shoal as library
 from shoal.plots.charts import learning_curves, seeds_line
 from shoal.reporting.charts import Drawn, chart_element, lines_data
-from shoal.reporting.page import Html, Page, Section, page_bytes
+from shoal.reporting.page import Html, Page, Section, html_table, joined_html, page_bytes
 from support.browser import Browser, until
 from support.parsed_html import EVIL, SCRIPTS
 from support.run_folders import run
@@ -79,7 +79,7 @@ def test_charts_are_drawn_and_answer(browser: Browser, pages: dict[str, Path]) -
         assert training.inner_text() == "training" and greedy.get_attribute("aria-pressed") == "true"
         assert has(place, BLUE) and has(place, VERMILION)
         beside = "(place) => [place.previousElementSibling, ...place.children].map((x) => x.getBoundingClientRect())"
-        title, tools, plot, _ = place.evaluate(beside)
+        title, tools, plot, *_ = place.evaluate(beside)
         assert tools["right"] == plot["right"] and title["left"] == plot["left"], "tools stand beside the title"
         assert tools["top"] < title["bottom"] <= plot["top"]
 
@@ -95,12 +95,25 @@ def test_charts_are_drawn_and_answer(browser: Browser, pages: dict[str, Path]) -
         assert place.get_attribute("data-at") == "192"
         assert training.locator(".reading").inner_text() == "1.333"
         assert greedy.locator(".reading").inner_text() == "2.333"
+        assert place.get_by_role("status").text_content() == "step 192: training 1.333, greedy evaluations 2.333"
+
+        alphas = """(value) => {
+          const plot = ShoalCharts.charts[0].plot(), frame = plot.over.getBoundingClientRect();
+          return [frame.right - 2, frame.top + plot.valToPos(value, "y"),
+            ["training", "greedy evaluations"].map((name) => plot.series.find((each) => each.label === name).alpha)];
+        }"""
+        assert page.evaluate(alphas, 0)[2] == [1, 1], "keys point at no line"
+        for value, wanted in ((4.0, [1, 1]), (2.333, [0.35, 1])):  # an interval's end, and the line itself
+            x, y, _ = page.evaluate(alphas, value)
+            page.mouse.move(x, y)
+            assert page.evaluate(alphas, value)[2] == wanted
 
         labels = "(ticks) => ShoalCharts.charts[0].plot().axes[1].values(null, ticks)"
         for ticks, wanted in (
             ([123450, 123455, 123460], ["123.45k", "123.455k", "123.46k"]),
             ([1234000, 1234200, 1234400], ["1.234M", "1.2342M", "1.2344M"]),
             ([-0.25, 2e-17, 0.25], ["−0.25", "0", "0.25"]),
+            ([-1e17, 0, 1.5e17], ["−1e17", "0", "1.5e17"]),
         ):
             assert page.evaluate(labels, ticks) == wanted
 
@@ -166,8 +179,39 @@ def test_each_of_many_lines_with_bands_has_a_plot_of_its_own(browser: Browser, t
         page.get_by_role("button", name="In one plot").click()
         until(page, "() => ShoalCharts.charts.length === 8 && ShoalCharts.charts[7].place.dataset.ready")
         assert page.locator(".key:visible").count() == 7
+        page.evaluate("ShoalCharts.charts[7].plot().setScale('x', { min: 2, max: 3 })")
+        for name in ("References", "Logarithmic"):
+            page.locator(".whole").get_by_role("button", name=name).click()
+            until(page, "() => ShoalCharts.charts[7].plot().scales.x.max === 3")
+            assert page.locator(".whole").get_by_role("button", name="Whole range").is_visible()
 
     browser.open(tmp_path / "many.html", do)
+
+
+def test_rare_values_and_long_names_are_shown(browser: Browser, tmp_path: Path) -> None:
+    values = np.array([[0.25], [np.nan], [0.75], [np.nan], [0.5]])
+    panel = learning_curves([seeds_line("training", np.arange(5.0), values)], "won", {"doing nothing": 0.0})
+    rows = [{"run": "a_run_" * 40, "score": "1.5"}, {"run": "b", "score": "2.5"}]
+    body = joined_html(chart_element(0, Drawn(panel, "A title of an unusual kind", "")), html_table(rows, "Scores"))
+    document = Page("Rare", Html(""), [Section("curves", "Curves", body)], [lines_data(panel)])
+    (tmp_path / "rare.html").write_bytes(page_bytes(document, None))
+
+    def do(page: Any) -> None:
+        place = ready(page)
+        assert has(place, BLUE), "values between unknown ones are dots"
+        page.evaluate("""() => {
+          window.said = [];
+          const write = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function (...given) {
+            window.said.push(given[0]);
+            write.apply(this, given);
+          };
+          ShoalCharts.charts[0].repaint();
+        }""")
+        until(page, "() => window.said.includes('doing nothing 0 %')")
+        assert not page.locator(".scroll").evaluate("(x) => x.scrollWidth > x.clientWidth"), "the numbers are in sight"
+
+    browser.open(tmp_path / "rare.html", do)
 
 
 @pytest.mark.parametrize("name", ["run", "bad", "study"])

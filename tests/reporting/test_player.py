@@ -124,6 +124,7 @@ def test_it_is_driven_by_mouse_and_keys(
         page.keyboard.press(" ")
         until(page, playing="true", step=1)
         assert page.get_by_label("Speed").input_value() == "0.25"
+        assert page.get_by_label("Pause").get_attribute("title") == "Pause (space)"
         page.get_by_label("Pause").click()
         until(page, playing="false")
         now = state(page)
@@ -144,6 +145,8 @@ def test_it_is_driven_by_mouse_and_keys(
         assert taken.locator(".sp-name").inner_text() == f"▸ {words}"
         share = float(taken.locator(".sp-value").inner_text().removesuffix(" %"))
         assert abs(share - 100 * told["probabilities"][5, 0, action]) < 0.06
+        whole = "(x) => { x.textContent = '100.0 %'; return x.scrollWidth <= x.clientWidth; }"
+        assert taken.locator(".sp-value").evaluate(whole), "it has room for a certain action"
         features = page.locator(".sp-obs .sp-value").all_inner_texts()
         assert len(features) == 21
         assert abs(float(features[3].replace("−", "-")) - told["obs"][5, 0, 3]) < 0.006
@@ -207,6 +210,7 @@ def test_every_kind_of_scene_is_drawn(
             until(page, step=1)
             state(page)
             seen[kind] = len(colours(page, ".sp-canvas"))
+            assert page.get_by_label("trails").is_visible() == (kind not in ("pictures", "none")), kind
             if kind == "units":
                 assert "allies 3 of 3 · enemies 3 of 3" in page.locator(".sp-result").first.inner_text()
                 page.keyboard.press("End")

@@ -146,10 +146,13 @@ def test_missing_or_damaged_files_are_stated(tmp_path: Path) -> None:
     (folder / "evaluation.json").write_text('{"mean": "high"}', encoding="utf-8")
     with (folder / "metrics.jsonl").open("a", encoding="utf-8") as log:
         log.write('{"step": \n')
+    unasked = run(tmp_path / "unasked", SCORES, eval_episodes=0)
+    (unasked / "evaluation.json").unlink()
     found = report(folder)
     assert "The final evaluation (evaluation.json) is damaged, so there is no final score." in found.text
     assert "metrics.jsonl of 'one' is damaged: 1 line is left out." in found.text
     assert "No checkpoint of the run is intact" in found.text
+    assert "evaluation.json" not in report(unasked).text, "nothing is missing"
     (folder / "evaluation.json").unlink()
     (folder / "metrics.jsonl").unlink()
     assert "Steps per seed" not in report(folder).texts
@@ -269,7 +272,11 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     one, other = run(tmp_path / "one", SCORES), run(tmp_path / "other", (5.0, 6.0, 7.0, 7.5, 9.0), "qmix")
     labels: list[str] = []
     monkeypatch.setattr(command, "played", lambda runs, **_: labels.extend(label for label, _ in runs))
+    edit(one / "run.json", lambda x: x["made_with"]["hardware"].update(cores=1))
     found = report(one, against=other)
+    assert (
+        ", 1 core, " in found.text and "mappo: Mean of 3 seeds; band: range. qmix: Mean of 5 seeds; band:" in found.text
+    )
     assert labels == ["mappo", "qmix"] and "compared with qmix" in found.text
     assert "shoal report one --against other" in found.texts and "shoal report other" in found.texts
     ((caption, rows),) = [(c, r) for c, r in found.tables.items() if c.startswith("Mean [")]
@@ -459,4 +466,5 @@ def test_a_video_that_is_expensive_has_fewer_frames_and_a_line_says_so(
 
 
 def test_a_policy_of_the_zoo_is_not_called_damaged() -> None:
-    assert facts.facts_of(shipped.zoo() / "spread").ended == "A policy without its training."
+    found = facts.facts_of(shipped.zoo() / "spread")
+    assert found.ended == "A policy without its training." and not found.notes

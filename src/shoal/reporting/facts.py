@@ -149,12 +149,12 @@ def facts_of(
             notes.append(sentence_without_folders(f"The run cannot be opened: {error}"))
             entries = found["config"]
     rows = log.read_log(folder, notes.append)
-    if not rows:
+    if not rows and not is_policy_folder(folder):  # a policy has no log
         notes.append("The log (metrics.jsonl) is missing, so there are no curves.")
     evaluation = folders.read_evaluation(folder) or {}
     last = _scores(evaluation)
-    if last is None:
-        damaged = (folder / folders.EVALUATION_FILE).exists()
+    damaged = (folder / folders.EVALUATION_FILE).exists()
+    if last is None and (damaged or entries["settings"].get("eval_episodes") != 0):
         notes.append(
             "The final evaluation (evaluation.json) is damaged, so there is no final score."
             if damaged

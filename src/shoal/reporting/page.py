@@ -22,6 +22,8 @@ LONG = 20
 _VOID = {"meta", "br"}
 _FLAG = re.compile(r"((?<= )--[a-z0-9.-]{1,30}(?= |$))")
 _NUMBER = re.compile(r"[−+-]?[\d,]*\.?\d")
+_IN_NUMBERS = {"h", "min", "s", "e", "k", "M", "G", "to"}
+"""Words of a text that is a number, a time or an interval."""
 _IN_SCRIPT = {ord(x): f"\\u{ord(x):04x}" for x in "<>&\u2028\u2029"}
 
 
@@ -135,7 +137,12 @@ def html_table(
 
 
 def _is_number(value: Any) -> bool:
-    return not isinstance(value, Html) and (value in ("", "–", "missing") or bool(_NUMBER.match(str(value))))
+    if isinstance(value, Html):
+        return False
+    if value in ("", "–", "missing"):
+        return True
+    words = "".join(x if x.isalpha() else " " for x in str(value)).split()
+    return _NUMBER.match(str(value)) is not None and _IN_NUMBERS.issuperset(words)
 
 
 def data_script(name: str, value: Any) -> Html:

@@ -60,6 +60,8 @@ def metric_charts(runs: Sequence[tuple[str, Facts]]) -> tuple[list[MetricChart],
 class Kind(NamedTuple):
     """A line that charts may have."""
 
+    run: str
+    """The label of its run."""
     name: str
     facts: Facts
     prefix: str
@@ -73,25 +75,29 @@ def _kinds(runs: Sequence[tuple[str, Facts]]) -> list[Kind]:
         names = {name for row in facts.rows for name in row if name not in _LEFT_OUT}
         for prefix, mode in _MODES.items():
             if not prefix or any(name.startswith(prefix) for name in names):
-                found.append(Kind(f"{label}, {mode}" if len(runs) > 1 else mode, facts, prefix))
+                found.append(Kind(label, f"{label}, {mode}" if len(runs) > 1 else mode, facts, prefix))
     return found
 
 
 def _chart(metric: str, runs: Sequence[tuple[str, Facts]], kinds: Sequence[Kind]) -> MetricChart | None:
     """The metric in training, and in evaluations if the log has them; None if it has neither."""
-    lines, notes, evaluated = [], [], False
-    for colour, (name, facts, prefix) in enumerate(kinds):
+    notes: dict[str, dict[str, None]] = {}
+    lines, evaluated = [], False
+    for colour, (label, name, facts, prefix) in enumerate(kinds):
         if (found := _known(facts, prefix + metric)) is not None:
             evaluated |= prefix != ""
             lines.append(replace(_curve(name, found), colour=colour))
-            notes += _notes(found[1], facts)
+            notes.setdefault(label, {}).update(dict.fromkeys(_notes(found[1], facts)))
     if not lines:
         return None
     if len(lines) == len(runs) == 1 and not evaluated:
         lines[0] = replace(lines[0], name=metric)
     said = ["During training, actions are sampled and exploration is on."] if evaluated else []
+    each = {label: " ".join(of) for label, of in notes.items()}
+    alike = len(set(each.values())) == 1
+    said += [text if alike else f"{label}: {text}" for label, text in each.items()]
     chart = learning_curves(lines, metric, _marks(metric, runs))
-    return MetricChart(metric, Drawn(chart, chart.y, " ".join(dict.fromkeys([*said, *notes]))))
+    return MetricChart(metric, Drawn(chart, chart.y, " ".join(dict.fromkeys(said))))
 
 
 def _marks(metric: str, runs: Sequence[tuple[str, Facts]]) -> dict[str, float]:
@@ -380,8 +386,9 @@ def _machine_text(hardware: Mapping[str, Any]) -> str:
     devices = hardware.get("devices")
     each = [one for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
     known = ", ".join(f"{one.get('count')} × {one.get('kind')}" for one in each)
+    cores = f"{hardware.get('cores')} {'core' if hardware.get('cores') == 1 else 'cores'}"
     memory = f", {hardware['memory_gib']} GiB of memory" if hardware.get("memory_gib") else ""
-    return f"{hardware.get('processor')}, {hardware.get('cores')} cores{memory}; devices: {known}"
+    return f"{hardware.get('processor')}, {cores}{memory}; devices: {known}"
 
 
 def origin_rows(facts: Facts, rate: float | None) -> dict[str, str]:

@@ -39,15 +39,16 @@ window.ShoalCharts = (() => {
   function number(value, step = 0) {
     const size = Math.abs(value);
     if (size <= 1e-6 * step) return "0";
-    const [unit, word] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find((each) => size >= each[0]) ?? [1, ""];
-    const places = step > 0 ? Math.ceil(1 - Math.log10(step / unit)) : 0;
+    const exponent = size < 1e-3 || size >= 1e12;
+    const [unit, word] = exponent ? [1, ""] : [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find((each) => size >= each[0]) ?? [1, ""];
+    const places = step > 0 ? Math.ceil(1 - Math.log10(step / unit)) : exponent ? -Infinity : 0;
     const digits = Math.min(Math.max(4, Math.floor(Math.log10(size / unit)) + 1 + places), 15);
-    const text = size < 1e-3 ? value.toExponential(digits > 4 ? digits - 1 : 2).replace(/\.?0+e/, "e")
+    const text = exponent ? value.toExponential(digits > 4 ? digits - 1 : 2).replace(/\.?0*e\+?/, "e")
       : String(Number((value / unit).toPrecision(digits)));
     return `${text}${word}`.replaceAll("-", "−");
   }
 
-  const shown = (chart, value, step) => (chart.percent ? `${number(100 * value, 100 * step)} %` : number(value, step));
+  const shown = (chart, value, step = 0) => (chart.percent ? `${number(100 * value, 100 * step)} %` : number(value, step));
 
   /** The least distance between ticks, of which some are null; 0 for fewer than two. */
   const apart = (ticks) => {
@@ -134,6 +135,15 @@ window.ShoalCharts = (() => {
     ctx.restore();
   }
 
+  // Of a series, the known values between unknown ones, of which no line is drawn; null if there are none.
+  function alone(plot, number) {
+    const column = plot.data[number];
+    const own = [...column.keys()].filter((k) => column[k] !== undefined); // others are at the x of other lines
+    const unknown = (k) => (column[k] ?? null) === null;
+    const found = own.filter((k, i) => !unknown(k) && unknown(own[i - 1]) && unknown(own[i + 1]));
+    return found.length ? found : null;
+  }
+
   function seriesOptions(chart, each) {
     const stepped = chart.stairs ? uPlot.paths.stepped({ align: 1 }) : undefined;
     const few = chart.lines[each.line].mean.length < 4;
@@ -141,7 +151,7 @@ window.ShoalCharts = (() => {
     if (each.kind === "mean") {
       return {
         ...common, width: 2, stroke: () => hue(each.colour), dash: dash(each.colour),
-        points: { show: few, size: 7, fill: () => hue(each.colour) },
+        points: { show: few, filter: (plot, i) => (few ? null : alone(plot, i)), size: 7, fill: () => hue(each.colour) },
       };
     }
     if (each.kind === "other") return { ...common, width: 1, stroke: () => palette.line };
@@ -159,13 +169,15 @@ window.ShoalCharts = (() => {
     const sparse = vertical === "linear" ? {} : { filter: (_, ticks) => ticks.map((x) => (decade(x) ? x : null)) };
     const tick = (x, step) =>
       (x === null ? "" : chart.y.endsWith("(%)") ? number(100 * x, 100 * step) : shown(chart, x, step));
-    const room = (_, texts) => Math.max(58, 16 + 7 * Math.max(0, ...(texts || []).map((text) => text.length)));
+    const room = (_, texts) => Math.max(58, 16 + 8 * Math.max(0, ...(texts || []).map((text) => text.length)));
     const labels = (name) => (_, ticks) => ticks.map((x) => name(x, apart(ticks)));
     return {
       width, height,
       legend: { show: false },
       cursor: {
-        drag: { x: true, y: false, dist: 8 }, focus: { prox: 24 }, points: { size: 7 },
+        drag: { x: true, y: false, dist: 8 }, points: { size: 7 },
+        // The ends of intervals are series too, but are not lines that one points at.
+        focus: { prox: 24, dist: (_, i, k, at, pointer) => (parts.series[i - 1].kind === "mean" ? pointer - at : Infinity) },
         ...(chart.together ? { sync: { key: chart.together } } : {}),
       },
       focus: { alpha: 0.35 },
@@ -204,10 +216,11 @@ window.ShoalCharts = (() => {
     const parts = aligned(chart);
     const first = parts.data[0][0], last = parts.data[0][parts.data[0].length - 1];
     const tools = make("div", "tools"), field = make("div", "plot"), legend = make("div", "legend");
+    const said = make("output", "at"), unseen = make("span", "unseen");
     field.tabIndex = 0;
     field.setAttribute("role", "img");
     field.setAttribute("aria-label", `${chart.y} over ${chart.x}; use the left and right arrow keys to read values`);
-    place.append(tools, field, legend);
+    place.append(tools, field, said, legend);
 
     const keys = chart.lines.map((line, i) => {
       if (chart.only !== undefined && i !== chart.only) return null;
@@ -261,8 +274,25 @@ window.ShoalCharts = (() => {
         const found = k === null || k === undefined ? null : parts.data[column][k];
         each.value.textContent = found === null || found === undefined ? "" : shown(chart, found, (max - min) / 100);
       });
-      place.dataset.at = at === null || at === undefined ? "" : String(parts.data[0][at]);
+      const x = at === null || at === undefined ? null : parts.data[0][at];
+      place.dataset.at = x === null ? "" : String(x);
+      say(x);
     };
+
+    // Where one reads, and the values for screen readers: others see them in the legend. Of plots that are read
+    // together only the one that is pointed at or has the focus says it.
+    function say(x) {
+      const here = x !== null && (!chart.together || field.matches(":hover, :focus"));
+      const read = keys.flatMap((each, i) =>
+        each && !state.hidden.has(i) && each.value.textContent ? [`${chart.lines[i].name} ${each.value.textContent}`] : []);
+      const at = here ? x.toLocaleString("en", { maximumSignificantDigits: 9 }).replace("-", "−") : "";
+      const where = here ? `${/steps/i.test(chart.x) ? "step" : chart.x} ${at}` : "";
+      const what = here && read.length ? `: ${read.join(", ")}` : "";
+      if (said.textContent === where + what) return;
+      unseen.textContent = what;
+      said.replaceChildren(where, unseen);
+    }
+
     state.zoomed = (plot, key) => {
       if (key === "x") reset.hidden = !(plot.scales.x.min > first || plot.scales.x.max < last);
     };
@@ -275,15 +305,17 @@ window.ShoalCharts = (() => {
       const next = at === null || at === undefined ? 0 : Math.min(Math.max(at + by, 0), parts.data[0].length - 1);
       const beside = chart.together ? charts.filter((each) => each.chart.together === chart.together) : [{ plot: () => plot }];
       for (const each of beside.map((one) => one.plot()).filter(Boolean)) {
-        each.setCursor({ left: each.valToPos(parts.data[0][next], "x"), top: each.over.clientHeight / 2 });
+        each.setCursor({ left: each.valToPos(parts.data[0][next], "x"), top: -100 }); // above the plot, so near no line
       }
     });
 
     const height = () => (chart.only !== undefined ? 180 : field.clientWidth < 420 ? 210 : 260);
 
     function draw() {
+      const { min = null, max = null } = state.plot?.scales.x ?? {};
       if (state.plot) state.plot.destroy();
       state.plot = new uPlot(options(chart, parts, state, field.clientWidth, height()), parts.data, field);
+      if (min !== null) state.plot.setScale("x", { min, max }); // the range to which the reader zoomed
       showSeries();
       repaint();
       place.dataset.ready = "true";

@@ -135,7 +135,7 @@
       }
       if (!now.ready) return;
       figures.forEach((figure, place) => drawFigure(figure, open[place], place));
-      controls.draw(now);
+      controls.draw(now, open.some((episode) => episode && parts.boxOf(episode)));
       episodes.draw(now.episode);
       const views = now.views.map((view) => `${view.run}/${view.seed}`).join(" ");
       const key = `${views} ${now.episode} ${now.place}`;

@@ -19,7 +19,7 @@
     return element;
   };
 
-  /** Buttons, slider, speed and trails. ``act`` has toggle, step, seek, speed and trails. */
+  /** Buttons, slider, speed, and trails if things are ``moving``. ``act`` has toggle, step, seek, speed and trails. */
   parts.makeControls = (act) => {
     const play = button("Play", "▶", "space", act.toggle);
     play.classList.add("sp-play");
@@ -30,6 +30,7 @@
     for (const each of parts.SPEEDS) speed.append(parts.el("option", "", { value: String(each) }, `${each}×`));
     speed.addEventListener("change", () => act.speed(Number(speed.value)));
     const trails = parts.el("input", "", { type: "checkbox" });
+    const choice = parts.el("label", "sp-check", {}, trails, " trails");
     trails.addEventListener("change", () => act.trails(trails.checked));
     const buttons = parts.el(
       "div", "sp-buttons", { role: "group", "aria-label": "Playback" },
@@ -39,16 +40,18 @@
       button("One step forward", "›", "right arrow", () => act.step(1)),
       button("Last step", "›|", "End", () => act.seek(Infinity)),
     );
-    const element = parts.el("div", "sp-controls", {}, buttons, slider, clock, speed, parts.el("label", "sp-check", {}, trails, " trails"));
-    const draw = (now) => {
+    const element = parts.el("div", "sp-controls", {}, buttons, slider, clock, speed, choice);
+    const draw = (now, moving) => {
       play.textContent = now.playing ? "❚❚" : "▶";
       play.setAttribute("aria-label", now.playing ? "Pause" : "Play");
+      play.title = `${now.playing ? "Pause" : "Play"} (space)`;
       slider.max = String(now.length);
       slider.value = String(Math.floor(now.time));
       slider.setAttribute("aria-valuetext", `step ${Math.floor(now.time)} of ${now.length}`);
       clock.textContent = `step ${Math.floor(now.time)} of ${now.length}`;
       speed.value = String(now.speed);
       trails.checked = now.trails;
+      choice.hidden = !moving;
     };
     return { element, draw };
   };
