@@ -128,6 +128,19 @@ def test_a_single_row_is_still_drawn(tmp_path: Path):
     assert count(pixels(plot(tmp_path)), PALETTE[0]) > 30
 
 
+def test_a_value_for_all_seeds_is_not_of_one_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    drawn: list[Any] = []
+    monkeypatch.setattr(figures, "draw_stacked", lambda panels, path, title: drawn.extend(panels) or path)
+    for seeds, rows in ((2, 90), (1, 3)):
+        plot(write(tmp_path / str(seeds), seeds, rows), metrics=("loss", "return"))
+    assert [panel.lines[0].name for panel in drawn] == [
+        "one value for all seeds, average of 3 rows",
+        "mean of 2 seeds, range",
+        "1 seed",
+        "1 seed",
+    ]
+
+
 def test_bad_requests_are_one_sentence(runs: dict[str, Path], tmp_path: Path):
     with pytest.raises(InputError, match="at least one run"):
         plot([])

@@ -1,6 +1,7 @@
 """Figures of statistics show their algorithms, bands and intervals."""
 
 import sys
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,53 @@ def test_a_legend_of_many_lines_covers_none(stacked: bool, tmp_path: Path, monke
     box, whole = legend.get_window_extent(), figure.bbox
     assert not box.overlaps(axes.get_tightbbox()) and axes.bbox.height > 0.4 * whole.height
     assert whole.x0 <= box.x0 < box.x1 <= whole.x1 and whole.y0 <= box.y0
+
+
+NAMES = {
+    "folders": [f"mappo-mpe-simple_spread-20251128-01530{i}" for i in range(2)],
+    "settings": [f"mappo, entropy_coef 0.0{i}, gamma 0.9{i}, learning_rate 0.00{i}" for i in range(3)],
+    "long": [f"{i}_{'a_name_of_flags_' * 11}" for i in range(3)],
+}
+
+
+@pytest.mark.filterwarnings("error:constrained_layout not applied")
+@pytest.mark.parametrize("kind", ["stacked", "beside", "statistics"])
+@pytest.mark.parametrize("length", NAMES)
+def test_long_names_leave_room(length: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is cut or covered, and panels stay wide."""
+    found: list[Any] = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: found.append(figure))
+    names, score = NAMES[length], (0.7, 0.5, 0.9)
+    lines = charts.efficiency(dict.fromkeys(names, (STEPS, NONE)), "IQM of return, evaluated")
+    if kind == "stacked":
+        figures.draw_stacked([lines], tmp_path / "a.png", names[0])
+    elif kind == "beside":
+        profiles = charts.profiles(dict.fromkeys(names, (STEPS / 4e6, WIDE)), "Final return τ")
+        pairs = {(x, y): score for i, x in enumerate(names) for y in names[i + 1 :]}
+        figures.draw([lines, profiles, charts.improvement(pairs)], tmp_path / "a.png")
+    else:
+        each = dict.fromkeys(names, score)
+        figures.draw(charts.estimates({"IQM": each, "Mean": each}), tmp_path / "a.png")
+    (figure,) = found
+    figure.draw_without_rendering()
+    whole, boxes = figure.bbox, [axes.get_tightbbox() for axes in figure.axes]
+    boxes += [legend.get_window_extent() for legend in figure.legends]
+    for box in boxes:
+        assert whole.x0 <= box.x0 < box.x1 <= whole.x1 and whole.y0 <= box.y0 < box.y1 <= whole.y1
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert all(axes.bbox.width > 1.5 * figure.dpi and axes.bbox.height > 0.6 * figure.dpi for axes in figure.axes)
+
+
+def test_points_between_unknown_ones_are_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are not, since the line passes through them."""
+    found: list[Any] = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: found.append(figure))
+    known = np.array([1, 0, 1, 1, 0, 1, 0, 0, 1], bool)
+    points = {"A": np.where(known, POINT, np.nan), "B": POINT}
+    lines = {name: (STEPS, Band(point, *NONE[1:])) for name, point in points.items()}
+    figures.draw([charts.efficiency(lines)], tmp_path / "a.png")
+    some, none = found[0].axes[0].lines
+    assert some.get_marker() == "o" and some.get_markevery() == [0, 5, 8] and none.get_marker() == "None"
 
 
 @pytest.mark.parametrize("number", [2, 7])

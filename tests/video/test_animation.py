@@ -56,16 +56,33 @@ def far(a: np.ndarray, b: tuple[int, ...]) -> int:
     return int(np.abs(a - np.array(b)).max())
 
 
-def test_long_results_and_returns_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    drawn: list[tuple[str, float, float]] = []
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float, float]]:
+    """The texts of pictures, with their left and right ends."""
+    found: list[tuple[str, float, float]] = []
 
     class Pen(type(animation.ImageDraw.Draw(Image.new("RGB", (1, 1))))):
         def text(self, xy, text, fill, font, anchor):
             right = xy[0] + font.getlength(text) if anchor == "lm" else xy[0]
-            drawn.append((text, right - font.getlength(text), right))
+            found.append((text, right - font.getlength(text), right))
 
-    frames = np.full((3, 60, 80, 3), 120, np.uint8)
     monkeypatch.setattr(animation.ImageDraw, "Draw", Pen)
+    return found
+
+
+def test_small_rewards_are_whole(tmp_path: Path, drawn: list[tuple[str, float, float]]):
+    paid = np.array([[1.64734e-4], [-2.39823e-4], [0.0], [1e-9]])
+    animate(None, np.tile(paid, 2), tmp_path / "a.png", names=("a", "b"), scores=lambda paid: paid[:, 0])
+    texts = {text for text, left, _ in drawn if left >= 0}
+    assert texts >= {"0.0001647", "−0.0002398", "reward", "team return", "0.00016", "−0.00008"}
+    assert len(texts) == len({text for text, _, _ in drawn}) and not any("-" in text for text in texts)
+    drawn.clear()
+    animate(None, np.array([[0.01, 0.01], [-0.02, -0.02], [1e3, 1e3]]), tmp_path / "a.png")
+    assert {text for text, _, _ in drawn} >= {"1000", "−0.02", "0.0", "2000.0"}
+
+
+def test_long_results_and_returns_are_whole(tmp_path: Path, drawn: list[tuple[str, float, float]]):
+    frames = np.full((3, 60, 80, 3), 120, np.uint8)
     title, result = (
         "mappo · pettingzoo:sisl/multiwalker_v9",
         "distance 12.34, collisions 3, occupied 1.5, reached 33.3 %",

@@ -86,17 +86,21 @@ def plot(
         raise InputError(f"There are {len(runs)} runs and {len(names)} names for them.")
     path = Path(path) if path is not None else (runs[0] if len(runs) == 1 else runs[0].parent) / "curves.png"
     check_format(path)
-    data = [[series(run, metric) for run in runs] for metric in metrics]
-
-    panels = []
-    for i, (metric, row) in enumerate(zip(metrics, data, strict=True)):
-        labels = [f"{name}: " if len(runs) > 1 else "" for name in names]
-        drawn = [_line(label, *found, confidence) for label, found in zip(labels, row, strict=True)]
-        panels.append(learning_curves(drawn, metric, lines if i == 0 else None))
+    data = []
+    for run, name in zip(runs, names, strict=True):
+        rows, label = read_log(run), f"{name}: " if len(runs) > 1 else ""
+        several = any(isinstance(value, list) and len(value) > 1 for row in rows for value in row.values())
+        alone = f"{label}{'one value for all seeds' if several else '1 seed'}"
+        data.append([_line(label, alone, *series_of(rows, metric, run.name), confidence) for metric in metrics])
+    panels = [
+        learning_curves(drawn, metric, None if i else lines)
+        for i, (metric, drawn) in enumerate(zip(metrics, zip(*data, strict=True), strict=True))
+    ]
     return figures.draw_stacked(panels, path, title or (names[0] if len(runs) == 1 else ""))
 
 
-def _line(name: str, steps: np.ndarray, values: np.ndarray, confidence: float) -> Line:
+def _line(name: str, alone: str, steps: np.ndarray, values: np.ndarray, confidence: float) -> Line:
+    """The line of values [rows, seeds]; ``alone`` is its label where they have one column."""
     seeds = values.shape[1]
     if seeds > 1:
         label = f"{name}mean of {seeds} seeds, {interval_text(seeds, confidence)}"
@@ -105,8 +109,8 @@ def _line(name: str, steps: np.ndarray, values: np.ndarray, confidence: float) -
     unknown_ends = np.full(len(steps), np.nan)
     average = Band(_moving_average(values[:, 0], width), unknown_ends, unknown_ends)
     if width == 1:
-        return Line(f"{name}1 seed", steps, average)
-    return Line(f"{name}1 seed, average of {width} rows", steps, average, raw=values[:, 0])
+        return Line(alone, steps, average)
+    return Line(f"{alone}, average of {width} rows", steps, average, raw=values[:, 0])
 
 
 def _moving_average(values: np.ndarray, width: int) -> np.ndarray:

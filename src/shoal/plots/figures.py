@@ -5,6 +5,7 @@ Algorithms keep their colours if they are given in the same order.
 
 import io
 import math
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -87,20 +88,31 @@ def legend(place: Any, **options: Any) -> None:
 
 _FEW = 5
 """Largest number of lines whose legend stands inside the axes."""
+_SWATCH, _LETTER = 0.6, 0.07
+"""Width in inches of a legend's entry without its text, and of a character."""
 
 
-def legend_of_lines(every: Sequence[Any], figure: Any) -> None:
-    """A legend inside each of these axes, or one below all axes for many lines, for which the figure becomes higher."""
+def legend_of_lines(every: Sequence[Any], figure: Any, panel: float) -> None:
+    """A legend inside each of these axes, or one below all axes for many lines or for names wider than three quarters
+    of a ``panel``'s width in inches; the figure becomes higher for it."""
     found = [axes.get_legend_handles_labels() for axes in every]
-    if max(len(labels) for _, labels in found) <= _FEW:
+    longest = max((len(label) for _, labels in found for label in labels), default=0)
+    if max(len(labels) for _, labels in found) <= _FEW and _SWATCH + _LETTER * longest <= 0.75 * panel:
         for axes in every:
             legend(axes)
         return
     lines = {place: one for handles, labels in found for place, one in zip(enumerate(labels), handles, strict=True)}
     width, height = figure.get_size_inches()
-    columns = max(1, int(width / (0.6 + 0.07 * max(len(label) for _, label in lines))))
-    figure.set_size_inches(width, height + 0.2 * math.ceil(len(lines) / columns))
-    legend(figure, handles=[*lines.values()], loc="outside lower left", ncols=columns)
+    texts = [_wrapped(label, int((width - _SWATCH) / _LETTER)) for _, label in lines]
+    rows = [text.split("\n") for text in texts]
+    columns = max(1, int(width / (_SWATCH + _LETTER * max(len(part) for row in rows for part in row))))
+    figure.set_size_inches(width, height + 0.2 * math.ceil(sum(map(len, rows)) / columns))
+    legend(figure, handles=[*lines.values()], labels=texts, loc="outside lower left", ncols=columns)
+
+
+def _wrapped(text: str, characters: int) -> str:
+    """``text`` in lines of at most that many characters."""
+    return text if len(text) <= characters else textwrap.fill(text, characters)
 
 
 def step_unit(longest: float) -> tuple[float, str]:
@@ -166,29 +178,29 @@ def draw_stacked(panels: Sequence[Lines], path: Path | str, title: str = "") -> 
     word = _draw_lines(every, panels, 0.08)
     names = [[line.name for line in panel.lines] for panel in panels]
     told = [axes for i, axes in enumerate(every) if i == 0 or names[i] != names[0]]
-    legend_of_lines(told, figure)
+    legend_of_lines(told, figure, 7.2)
     for axes, panel in zip(every, panels, strict=True):
         _draw_marks(axes, panel.marks)
     every[-1].set_xlabel(panels[-1].x + word, color=INK)
-    set_title(every[0], title)
+    set_title(every[0], _wrapped(title, 60))
     save(figure, path)
     return path
 
 
 def _beside(panels: Sequence[Panel], title: str) -> Any:
-    rows = max((len(panel.rows) for panel in panels if isinstance(panel, Estimates)), default=0)
-    if len(panels) > 1:
-        size = 4.6 * len(panels), max(3.6, 1.2 + 0.36 * rows)
-    else:
-        size = (6.0, 1.2 + 0.36 * rows) if rows else (6.4, 3.9)
-    figure = new_figure(*size)
+    spaces = [_space(panel, 0.36) for panel in panels if isinstance(panel, Estimates)]
+    rows = max((high for _, high in spaces), default=0)
+    panel_width = 4.6 if len(panels) > 1 else 6.0 if rows else 6.4
+    height = 1.2 + rows if rows else 3.9
+    width = panel_width * len(panels) + sum(wide for wide, _ in spaces)
+    figure = new_figure(width, max(3.6, height) if len(panels) > 1 else height)
     every = list(zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True))
     lined = [(axes, panel) for axes, panel in every if isinstance(panel, Lines)]
     for axes, panel in lined:
         word = _draw_lines([axes], [panel], 0.06)
         axes.set_xlabel(panel.x + word, color=INK)
     if lined:
-        legend_of_lines([lined[0][0]], figure)
+        legend_of_lines([lined[0][0]], figure, panel_width)
     for axes, panel in every:
         if isinstance(panel, Estimates):
             _draw_rows(axes, panel, [PALETTE[0]] * len(panel.rows))
@@ -201,7 +213,8 @@ def _beside(panels: Sequence[Panel], title: str) -> Any:
 
 def _statistics(panels: Sequence[Estimates], title: str) -> Any:
     names = list(panels[0].rows)
-    figure = new_figure(1.3 + 2.2 * max(2, len(panels)), 1.2 + 0.32 * len(names))
+    wide, high = _space(panels[0], 0.32)
+    figure = new_figure(1.3 + 2.2 * max(2, len(panels)) + wide, 1.2 + high)
     every = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     for axes, panel in zip(every, panels, strict=True):
         _draw_rows(axes, panel, [PALETTE[i % len(PALETTE)] for i in range(len(names))])
@@ -239,14 +252,17 @@ def _draw_lines(every: Sequence[Any], panels: Sequence[Lines], margin: float) ->
 
 
 def _draw_line(axes: Any, line: Line, x: np.ndarray, style: Mapping[str, Any], stairs: bool) -> None:
-    """A line with its band. Fewer than three points are also drawn as dots, since a line of one is invisible."""
+    """A line with its band. Fewer than three points are also drawn as dots, and so are points between unknown ones,
+    since a line of one is invisible."""
     drawstyle, step = ("steps-post", {"step": "post"}) if stairs else ("default", {})
     colour = style["color"]
     if np.isfinite(line.band.low).any():
         axes.fill_between(x, line.band.low, line.band.high, color=colour, alpha=0.18, linewidth=0, **step)
     if line.raw is not None:
         axes.plot(x, line.raw, color=colour, linewidth=0.7, alpha=0.35)
-    marker = {"marker": "o", "markersize": 4} if len(x) < 3 else {}
+    known = np.pad(np.isfinite(line.band.point), 1)
+    dots = np.flatnonzero((len(x) < 3) | known[1:-1] & ~known[:-2] & ~known[2:]).tolist()
+    marker = {"marker": "o", "markersize": 4, "markevery": dots} if dots else {}
     axes.plot(x, line.band.point, linewidth=1.8, label=line.name, drawstyle=drawstyle, **style, **marker)
 
 
@@ -285,4 +301,17 @@ def _draw_rows(axes: Any, panel: Estimates, colours: Sequence[str]) -> None:
 
 
 def _name_rows(axes: Any, panel: Estimates) -> None:
-    axes.set_yticks(range(len(panel.rows)), list(panel.rows), fontsize=9.5)
+    axes.set_yticks(range(len(panel.rows)), _row_names(panel), fontsize=9.5)
+
+
+def _row_names(panel: Estimates) -> list[str]:
+    """The names of rows, in lines of at most 60 characters; a long name of a pair is broken after its sign."""
+    texts = [name.replace(" > ", " >\n") if len(name) > 40 else name for name in panel.rows]
+    return ["\n".join(_wrapped(part, 60) for part in text.split("\n")) for text in texts]
+
+
+def _space(panel: Estimates, row: float) -> tuple[float, float]:
+    """Inches that the names of rows need beyond 16 characters, and of the height of all rows, each at least ``row``."""
+    names = [name.split("\n") for name in _row_names(panel)]
+    longest = max(len(part) for name in names for part in name)
+    return 0.075 * max(0, longest - 16), max(row, 0.08 + 0.16 * max(map(len, names))) * len(names)

@@ -1,5 +1,6 @@
 """Animated pictures of episodes, with trails, a step counter and the running team return."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -226,7 +227,10 @@ def _panel(
         y += _LINE
     pen.text((_MARGIN, y), clock, FAINT, font(13), anchor="lm")
     if returns is not None:
-        number, least, most = (f"{x:.1f}".replace("-", "−") for x in (returns[now], returns.min(), returns.max()))
+        largest = float(np.abs(returns).max())
+        digits = min(1 - math.floor(math.log10(largest)), 6) if 0 < largest < 1 else 1
+        shown = (returns[now], returns.min(), returns.max())
+        number, least, most = (f"{x:z.{digits}f}".replace("-", "−") for x in shown)
         face = font(13, bold=True)
         wide = max(face.getlength("−0000.0"), 8 + max(face.getlength(least), face.getlength(most)))
         pen.text((right, y), number, INK, face, anchor="rm")

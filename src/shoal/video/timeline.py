@@ -70,7 +70,11 @@ class Timeline:
         self.row = int(np.clip(360 / self.agents, 14, 30))
         self.labels = tuple(fitted(name.replace("_", " "), size // 3) for name in self.names)
         self._drawn: Any = (None,)
-        self.gutter = 14 + max(round(font(12).getlength(name)) for name in (*self.labels, "reward"))
+        self.scale = (0.0, 0.0) if rewards is None else (float(rewards.min(initial=0)), float(rewards.max(initial=0)))
+        printed = self.shared and self.row >= 20  # else the bars are too low for it
+        self.ends = tuple(f"{end:z.4g}".replace("-", "−") for end in self.scale) if printed else ()
+        widths = [font(12).getlength(name) for name in (*self.labels, "reward")]
+        self.gutter = 14 + round(max([*widths, *map(font(9).getlength, self.ends)]))
 
     @property
     def columns(self) -> int:
@@ -145,7 +149,7 @@ class Timeline:
     def _bars(self, pen: ImageDraw.ImageDraw, cells: list[Cell], top: int, height: int, agent: int) -> None:
         """Bars on one scale for all agents and steps; its ends are printed on the left."""
         assert self.rewards is not None
-        low, high = min(0.0, float(self.rewards.min())), max(0.0, float(self.rewards.max()))
+        low, high = self.scale
         span = (high - low) or 1.0
         inner = height - 6
         zero = top + 3 + round(inner * high / span)
@@ -157,9 +161,9 @@ class Timeline:
                 colour = _POSITIVE if value > 0 else _NEGATIVE
                 box = (left, min(tip, zero), max(right - 1 - (right - left > 3), left), max(tip, zero))
                 pen.rectangle(box, fill=colour)
-        if height >= 40:
-            pen.text((self.gutter - 4, top + 3), f"{high:g}", FAINT, font(9), anchor="rt")
-            pen.text((self.gutter - 4, top + height - 3), f"{low:g}", FAINT, font(9), anchor="rb")
+        if self.ends:
+            pen.text((self.gutter - 4, top + 3), self.ends[1], FAINT, font(9), anchor="rt")
+            pen.text((self.gutter - 4, top + height - 3), self.ends[0], FAINT, font(9), anchor="rb")
 
 
 def _largest(values: np.ndarray) -> float:
