@@ -61,7 +61,7 @@ ROWS = (
         "value",
         {"critic": "centralised", "variant": "preset"},
     ),
-    Difference("Baselines in MAPPO", "mappo_baselines", "baseline", "optimal", "value", {"variant": "preset"}),
+    Difference("Baselines in MAPPO", "baselines_of_returns", "variant", "R − optimal baseline", "GAE"),
     Difference("MAT less MAT-Dec", "mat_order", "variant", "MAT, fixed order", "MAT-Dec"),
 )
 
