@@ -77,8 +77,12 @@ def make(make_mappo: Callable[..., Algorithm], spec: EnvSpec, config: mappo.Conf
         return x * (unit - zero)
 
     nets_with_q = make_actor_critic(nets.actor, nets.critic._replace(init=init, values=v))
-    advantage = {"credit": credit} if c.baseline_from == "q" else {"baseline": baseline}
-    algorithm = make_mappo(spec, c, scale, critic_loss=critic_loss, nets=nets_with_q, **advantage)
+    # Both are given, so that an algorithm that replaces either of them is refused instead of losing it.
+    of_q = c.baseline_from == "q"
+    algorithm = make_mappo(
+        spec, c, scale, critic_loss=critic_loss, credit=credit if of_q else None, baseline=None if of_q else baseline,
+        nets=nets_with_q,
+    )  # fmt: skip
     return algorithm._replace(learns_from=learns_from(c))
 
 
