@@ -72,8 +72,8 @@ Size = Annotated[int, Bounds(least=1, most=LARGEST_INT)]
 """Number of stored items."""
 Fraction = Annotated[float, Bounds(least=0.0, most=1.0)]
 """A fraction or a probability."""
-Part = Annotated[float, Bounds(least=0.0, below=1.0)]
-"""A fraction below 1."""
+Part = Annotated[float, Bounds(least=0.0, most=0.999999)]
+"""A fraction below 1, also in single precision."""
 Positive = Annotated[float, Bounds(above=0.0, most=1e6)]
 """A width, a limit or a temperature."""
 Weight = Annotated[float, Bounds(least=0.0, most=1e6)]

@@ -207,7 +207,7 @@ def test_on_policy_takes_the_trajectory_itself() -> None:
 @pytest.mark.parametrize(
     ("change", "shards", "sentence"),
     [
-        ({"batch": 9}, 2, "batch_size 9 is not divisible by the 2 devices."),
+        ({"batch": 9}, 2, "batch_size 9 is not divisible by devices 2: set one of the two so that it is."),
         ({"capacity": 17}, 1, "buffer_size 17 is too small .* it must be at least 18."),
         ({"length": 7}, 2, "sequences of 7 steps; it must be at least 72."),
         ({"warm_up": 91}, 1, "learning_starts 91 exceeds"),

@@ -11,7 +11,8 @@ that read them, and count living agents' targets, while the code counts those of
 agent where rewards differ; V of a dead agent is the mean of the living agents' where the reward is shared and 0 where
 it is not, while the code bootstraps on its critic's output for the dead agent's input (``dead_value`` chooses). With
 Gaussian actions the code sums the surrogate over action dimensions although each ratio is that of the whole action: its
-surrogate is act_dim times this one. Its nets normalise features and layers, which ``layer_norm`` does here.
+surrogate is act_dim times this one. Its nets normalise features and layers, which ``layer_norm`` does here. Its hidden
+layers have gain 5/3 for tanh (``gain``), and its first update scales V by 0.1, since its value statistics are empty.
 Equations, options and results: docs/algorithms/mappo.md.
 """
 

@@ -174,7 +174,8 @@ class PpoConfig(EpochsConfig):
     dual_clip: Annotated[float, Bounds(above=1.0, most=1e6)] | None = None
     """c > 1: lower bound c·A of the objective if A < 0 (Ye et al. 2020, eq. 5)."""
     kl_coef: Weight = 0.0
-    """Weight κ of the soft trust-region penalty KL(π_old ‖ π) (Hsu et al. 2020)."""
+    """Weight κ of the soft trust-region penalty KL(π_old ‖ π) (Hsu et al. 2020), whose gradient is 0 while π = π_old:
+    it needs more than one gradient step an update."""
     kl_target: Positive | None = None
     """If given, κ is doubled or halved when the KL after an update is outside [target/1.5, 1.5·target] (Schulman et al.
     2017, section 4)."""

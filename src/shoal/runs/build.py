@@ -194,6 +194,7 @@ def _built(
 ) -> Built:
     make = partial(make_algorithm, name, env.spec, settings=settings, scale=scale, opponents=opponents)
     algorithm = make(config)
+    feed.check_batches(algorithm.replay, layout.mesh.shape[DEVICES])
     if settings.opponent_options.opponents == PAST:
         _check_past(settings, _together(env, settings, scale))
     # Only the algorithm knows how much its replay buffers must hold. Its schedules begin with its first update.

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from shoal.equations.reduce import DEVICES
-from shoal.errors import InputError
+from shoal.errors import IndivisibleError, InputError
 from shoal.types import Experience, PyTree, Replay, Trajectory
 
 
@@ -55,6 +55,7 @@ def make_feed(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) ->
     Raises:
         InputError: a batch is not divisible by the number of devices, or the buffer is too small for its sequences.
     """
+    check_batches(replay, shards)
     structure, buffers = jax.tree.structure(replay, is_leaf=_is_replay), wanted(replay)
     if not buffers:
         return Feed(lambda: (), lambda feed, _: feed, lambda _, newest, __: newest, None, 0)
@@ -129,10 +130,26 @@ def _is_replay(node: Any) -> bool:
     return isinstance(node, Replay)
 
 
+def check_batches(replay: PyTree, shards: int, what: str = "devices") -> None:
+    """Check that each batch divides into equal parts.
+
+    Args:
+        replay: ``Algorithm.replay``.
+        shards: number of devices, or of actors with a buffer each.
+        what: the setting of that number.
+
+    Raises:
+        IndivisibleError: one does not.
+    """
+    for one in wanted(replay):
+        if one.batch % shards:
+            raise IndivisibleError(
+                f"batch_size {one.batch} is not divisible by {what} {shards}: set one of the two so that it is."
+            )
+
+
 def _size(one: Replay, num_envs: int, shards: int, length: int) -> int:
     """M, a multiple of the rollout length: rollouts are written in one piece, and sequences stay aligned with them."""
-    if one.batch % shards:
-        raise InputError(f"batch_size {one.batch} is not divisible by the {shards} devices.")
     per_env = one.capacity // (num_envs * shards) // length * length
     needed = max(one.length, length)
     if per_env < needed:

@@ -222,6 +222,7 @@ def _feed(
         shape = host_trajectory_shape(env, algorithm, layout.num_envs, settings)
         return feeds.make_feed(algorithm.replay, shape, layout.num_envs, layout.mesh.shape[DEVICES]), lambda fed, _: fed
     parts = actors(Parallelism(settings.seeds, settings.num_envs, settings.num_workers))
+    feeds.check_batches(algorithm.replay, parts, "num_workers")
     size = settings.num_envs // parts
     one = feeds.make_feed(algorithm.replay, host_trajectory_shape(env, algorithm, size, settings), size, parts)
     return feeds.several_feeds(one, parts), jax.jit(jax.vmap(one.put), donate_argnums=0)
