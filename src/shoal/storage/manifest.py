@@ -150,7 +150,8 @@ def hardware(folder: Path) -> str:
     found = found if isinstance(found, dict) else {}
     devices = found.get("devices")
     names = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
-    text = f"{found.get('processor')}, {found.get('cores')} cores; devices: "
+    cores = found.get("cores")
+    text = f"{found.get('processor')}, {cores} {'core' if cores == 1 else 'cores'}; devices: "
     text += ", ".join(f"{device.get('count')} × {device.get('kind')}" for device in names)
     return "".join(x for x in text if x.isprintable())[:200] if found else ""
 

@@ -293,7 +293,8 @@ def machines_text(hardware: Mapping[str, Any]) -> str:
 def machine_text(hardware: Mapping[str, Any]) -> str:
     """Processor, cores and devices of a record's hardware as one line."""
     devices = ", ".join(f"{one['count']} × {one['kind']}" for one in hardware["devices"])
-    return f"{hardware['processor']}, {hardware['cores']} cores; devices: {devices}"
+    cores = "1 core" if hardware["cores"] == 1 else f"{hardware['cores']} cores"
+    return f"{hardware['processor']}, {cores}; devices: {devices}"
 
 
 def write_record(path: Path, record: Record) -> None:
