@@ -113,6 +113,10 @@ def test_a_shared_reward_keeps_the_score_unless_another_is_chosen() -> None:
     assert make(make(host, score="mean"), score="sum").spec == SPEC
 
 
+def test_none_stands_for_the_default_of_an_environment_with_such_an_option() -> None:
+    assert make("grid/pursuit", shared_reward=None, score=None).spec == make("grid/pursuit").spec
+
+
 def test_a_spec_with_shared_rewards_is_not_changed() -> None:
     shared = HostEnvironment(replace(SPEC, shared_reward=True), functools.partial(Script, SPEC))
     assert make(shared, shared_reward=True, score="sum") is shared

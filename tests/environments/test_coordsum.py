@@ -12,9 +12,9 @@ from support.environments import device_env
 N, A, T = 2, 4, 30
 
 
-@pytest.mark.parametrize("guesser", [True, False])
-def test_an_episode_pays_for_right_sums_and_more_where_the_guess_is_wrong(guesser: bool) -> None:
-    env = device_env("matrix/coordsum", num_agents=N, num_actions=A, horizon=T, guesser=guesser)
+@pytest.mark.parametrize(("guesser", "number"), [(True, None), (False, None), (True, 7)])
+def test_an_episode_pays_for_right_sums_and_more_where_the_guess_is_wrong(guesser: bool, number: int | None) -> None:
+    env = device_env("matrix/coordsum", num_agents=N, num_actions=A, num_targets=number, horizon=T, guesser=guesser)
     actions = np.random.default_rng(0).integers(0, A - 1, (T, N)).astype(np.int32)
 
     def play(key: jax.Array) -> tuple:
@@ -29,16 +29,19 @@ def test_an_episode_pays_for_right_sums_and_more_where_the_guess_is_wrong(guesse
     first, steps = jax.device_get(jax.jit(play)(jax.random.key(0)))
     targets = np.concatenate([first.obs[None], steps.obs[:-1]])[:, 0].argmax(-1)
     assert (
-        set(targets) == set(range(A)) and (steps.obs.sum(-1) == 1).all() and (steps.obs == steps.state[:, None]).all()
+        set(targets) == set(range(number or A))
+        and (steps.obs.sum(-1) == 1).all()
+        and (steps.obs == steps.state[:, None]).all()
     )
     named: list[list[int]] = [[] for _ in range(A)]
     matches, earned = 0, []
     for target, action in zip(targets, actions, strict=True):
-        guess = max(range(A), key=lambda a, target=target: (named[target].count(a), -a))
+        row = min(target, A - 1)
+        guess = max(range(A), key=lambda a, row=row: (named[row].count(a), -a))
         right = action.sum() == target
         matches += right
         earned.append((1.0 if not guesser or guess == action[0] else 2.0) if right else 0.0)
-        named[target].append(action[0])
+        named[row].append(action[0])
     np.testing.assert_array_equal(steps.reward, np.array(earned)[:, None].repeat(N, 1))
     assert set(earned) == ({0.0, 1.0, 2.0} if guesser else {0.0, 1.0})
     assert steps.last.tolist() == [False] * (T - 1) + [True] and (steps.discount == 1.0).all()
@@ -46,7 +49,7 @@ def test_an_episode_pays_for_right_sums_and_more_where_the_guess_is_wrong(guesse
 
 
 def test_options_out_of_their_range_are_refused() -> None:
-    for option, value in (("num_agents", 0), ("num_actions", 1), ("horizon", 0)):
+    for option, value in (("num_agents", 0), ("num_actions", 1), ("num_targets", 1), ("horizon", 0)):
         with pytest.raises(InputError, match=option):
             device_env("matrix/coordsum", **{option: value})
 

@@ -51,6 +51,8 @@ def make(name: Any, /, **options: Any) -> Environment | HostEnvironment:
     elif "metrics" in options and "metrics" in accepted:  # of a family, whose adapter takes them
         options["metrics"] = check_metrics(options["metrics"])
     own, common = split_common_options(options, accepted)
+    if not _is_own(name):  # None stands for the default
+        own = {option: value for option, value in own.items() if value is not None or option not in COMMON_OPTIONS}
     flexible = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for option in own:
         if option not in accepted and not flexible:

@@ -78,7 +78,8 @@ def make(
     The backends are two implementations of the same rules that differ in details. Jumanji's keeps a place for each food
     in the observation, lbforaging's lists the foods in sight first; near a wall lbforaging's players see others further
     off; only in Jumanji's is walking into another player illegal; and where lbforaging finds no place for a food in
-    1,000 attempts, it plays without it. Episodes start from places of the same distribution (:class:`Starts`).
+    1,000 attempts, it plays without it. Episodes start by the same rules (:class:`Starts`), but foods are placed before
+    the players.
 
     Args:
         task: the name without ``lbf/``; ``Foraging-…-v3`` is understood as well.
@@ -120,8 +121,8 @@ def parse_lbf_task(task: str) -> Task:
     parsed = Task(name, int(sight or side), int(side), int(players), int(foods), coop is not None)
     if parsed.side < 5 or parsed.players < 1 or parsed.foods < 1 or not 1 <= parsed.sight <= parsed.side:
         raise InputError(f"lbf/{name} needs a side of at least 5, a player, a food, and a sight of 1 to {side} cells.")
-    if (parsed.side - 2) ** 2 - parsed.players <= 5 * parsed.foods:
-        raise InputError(f"lbf/{name} has no room for {players} players and {foods} foods that lie apart.")
+    if parsed.players >= parsed.side**2:
+        raise InputError(f"lbf/{name} has no room for {players} players and a food.")
     return parsed
 
 
@@ -155,6 +156,11 @@ def lbf_spec(task: Task, horizon: int, shared: bool, levels: tuple[int, ...] | N
 
 
 def _device(spec: EnvSpec, task: Task, levels: tuple[int, ...] | None) -> "Environment":
+    if (task.side - 2) ** 2 - task.players <= 5 * (task.foods - 1):  # each food takes five cells at most
+        raise InputError(
+            f"{spec.name} may have no room for {task.foods} foods that lie apart: use backend 'host', where lbforaging "
+            "plays without those for which it finds no place."
+        )
     try:
         from jumanji.environments.routing.lbf.env import LevelBasedForaging
         from jumanji.environments.routing.lbf.viewer import LevelBasedForagingViewer
@@ -176,7 +182,10 @@ def _device(spec: EnvSpec, task: Task, levels: tuple[int, ...] | None) -> "Envir
 
 
 class Starts:
-    """Draws the first states of Jumanji's game by lbforaging's rules.
+    """Draws the first states of Jumanji's game by lbforaging's rules, but foods before players.
+
+    lbforaging's players start anywhere, and its foods where no player is; here it is the other way round, so that
+    4(s − 1)/(s² − foods) of the players start at the border of a field of s × s cells instead of 4(s − 1)/s².
 
     Jumanji's own generator lets no player start in a row whose number is that of a food's row or column, and puts foods
     so close to each other that one player gathers two at once.
