@@ -1,15 +1,18 @@
 """The studies that ship: their pages are what their records give, and nothing in them was typed by hand."""
 
 import re
+from itertools import dropwhile, takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal.studies.keys import label
+from shoal.studies.limits import limits_of
 from shoal.studies.plan import Cell, plan
 from shoal.studies.results import draw_figures, markdown_page
 from shoal.studies.state import records_folder, records_of_cells
-from shoal.studies.study_file import read_study
+from shoal.studies.study_file import StudyFile, read_study
 from shoal.studies.tuning.record import winner
 from support.selection import quick
 
@@ -38,13 +41,30 @@ def test_every_study_names_its_primary_metric() -> None:
 
 
 PROTOCOL = STUDIES.parent / "docs" / "protocol.md"
+DEFAULTS = PROTOCOL.with_name("defaults.md")
 
 
-def protocol_rows(title: str) -> list[list[str]]:
-    """The rows of the table under a heading of docs/protocol.md."""
-    part = PROTOCOL.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
-    lines = [line.strip("| ").split(" | ") for line in part.split("\n") if line.startswith("|")]
-    return lines[2:]
+def rows_under(page: Path, title: str) -> list[list[str]]:
+    """The rows of the first table under a heading of a page."""
+    part = page.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2]
+    lines = dropwhile(lambda line: not line.startswith("|"), part.split("\n"))
+    return [line.strip("| ").split(" | ") for line in takewhile(lambda line: line.startswith("|"), lines)][2:]
+
+
+def seeds_of_the_page() -> list[range]:
+    """The seeds of reported runs, of trials and of studies that decide a default."""
+    bounds = [row[0].replace(",", "").split(" to ") for row in rows_under(PROTOCOL, "Seeds")]
+    return [range(int(low), int(high) + 1) for low, high in bounds]
+
+
+def parts_of(study: StudyFile) -> list[dict[str, Any]]:
+    """The tables of the file that set flags."""
+    return [study.defaults, *study.variants.values(), *(one.flags for one in study.overrides)]
+
+
+def first_seeds(study: StudyFile) -> set[int]:
+    """The first seeds of its runs."""
+    return {part["seed"] for part in parts_of(study) if "seed" in part} | {*study.grid.get("seed", ())} or {0}
 
 
 def task(words: str) -> tuple[str, frozenset[str]]:
@@ -61,16 +81,14 @@ def task_of(cell: Cell) -> tuple[str, frozenset[str]]:
 
 
 def test_no_search_and_no_default_uses_a_task_or_a_seed_that_a_table_reports(tmp_path: Path) -> None:
-    tasks = [[re.findall("`(.+?)`", entry) for entry in row[1:]] for row in protocol_rows("Tasks")]
+    tasks = [[re.findall("`(.+?)`", entry) for entry in row[1:]] for row in rows_under(PROTOCOL, "Tasks")]
     tuning, reporting = ({task(words) for row in tasks for words in row[column]} for column in (0, 1))
     assert len(tuning) > 10 and not tuning & reporting
-    bounds = [row[0].replace(",", "").split(" to ") for row in protocol_rows("Seeds")]
-    report, search, decision = (range(int(low), int(high) + 1) for low, high in bounds)
+    report, search, decision = seeds_of_the_page()
     searches = 0
     for path in sorted(STUDIES.glob("*.toml")):
         study = read_study(path)
-        flags = [study.defaults, *study.variants.values(), *(one.flags for one in study.overrides)]
-        first = {part["seed"] for part in flags if "seed" in part} | {*study.grid.get("seed", ())} or {0}
+        flags, first = parts_of(study), first_seeds(study)
         count = max([1, *(part["seeds"] for part in flags if "seeds" in part), *study.grid.get("seeds", ())])
         decides = any(seed in decision for seed in first)
         assert all(seed + count - 1 in (decision if decides else report) for seed in first), path.stem
@@ -83,3 +101,43 @@ def test_no_search_and_no_default_uses_a_task_or_a_seed_that_a_table_reports(tmp
             asked = {task_of(cell) for cell in cells if only is None or cell.environment in only}
             assert asked <= tuning, path.stem
     assert searches
+
+
+NO_LIMITS = {
+    "mpe": "the return of doing nothing differs by task, and no largest one is known",
+    "mamujoco": "returns grow with the speed of the robot, and may be negative",
+}
+"""Families whose scores have no limit that a study file could name for all its tasks."""
+
+
+def test_a_study_that_decides_names_the_floor_or_the_ceiling_of_its_metric(tmp_path: Path) -> None:
+    decision = seeds_of_the_page()[2]
+    for path in sorted(STUDIES.glob("*.toml")):
+        study = read_study(path)
+        if study.tuning is None and not any(seed in decision for seed in first_seeds(study)):
+            continue
+        cells = [cell for cell in plan(study, tmp_path) if cell.environment.partition("/")[0] not in NO_LIMITS]
+        assert [cell.title for cell in cells if limits_of(study, cell) == (None, None)] == [], path.stem
+
+
+OTHER_SEEDS = {
+    "tuned_foraging": "a search; its winner is compared on five seeds from 0 on",
+    "tuned_particles": "a search; its winner is compared on five seeds from 0 on",
+    "tuned_skirmish": "a search; its winner is compared on five seeds from 0 on",
+    "tuned_warehouse": "a search; its winner is not compared yet",
+    "first_command": "of a command that users run, so on its task",
+    "flagship": "beside foraging_q_targets, with PQN-VDN, which that has not",
+    "messages": "decided on a reported task, as the row says",
+}
+"""Studies that a row of docs/defaults.md cites although their seeds are not those that decide a default."""
+
+
+def test_a_default_is_decided_by_a_study_with_seeds_of_its_own() -> None:
+    decision = seeds_of_the_page()[2]
+    rows = rows_under(DEFAULTS, "Decided")
+    cited = {name for row in rows for name in re.findall(r"results/(\w+?)(?:-tuning)?\.md", row[-1])}
+    assert len(rows) > 10 and all("results/" in row[-1] for row in rows)
+    for name in sorted(cited):
+        own = all(seed in decision for seed in first_seeds(read_study(STUDIES / f"{name}.toml")))
+        assert own != (name in OTHER_SEEDS), name
+    assert cited >= OTHER_SEEDS.keys()
