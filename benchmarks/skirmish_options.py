@@ -53,6 +53,7 @@ ROWS = (
     Row("delay_noise = False", {"delay_noise": False}),
     Row("provoked_scan = 0", {"provoked_scan": 0.0}),
     Row("provoked_scan = 15", {"provoked_scan": 15.0}),
+    Row("leash = 21", {"leash": 21.0}),
     Row("start_gap = 0", {"start_gap": 0.0}),
     Row("start_gap = 0.5", {"start_gap": 0.5}),
     Row("provoked for 0.5 s", constants={"targets.PROVOKED": 8.0}),

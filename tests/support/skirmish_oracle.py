@@ -32,7 +32,7 @@ KINDS = {
     "zergling": Kind(35, 0, 11),
     "baneling": Kind(30, 0, 1),
     "hydralisk": Kind(80, 0, 10),
-    "spine_crawler": Kind(300, 0, 1),
+    "spine_crawler": Kind(300, 0, 15),
 }
 
 RANGES = {
@@ -113,6 +113,10 @@ class Rules:
     last_actions: bool = False
     timestep: bool = False
     smac_reward: bool = False
+    losses: bool = False
+    """SMAC's ``reward_only_positive=False``."""
+    sparse: bool = False
+    """SMAC's ``reward_sparse``."""
     both: bool = False
     mirrored: str = ""
     """The axes, of "x" and "y", on which enemies that are agents see and walk the map's mirror image."""
@@ -223,14 +227,30 @@ class Rules:
         kinds = [KINDS[self.units[i]] for i in self.army(1 - side)]
         return sum(kind.health + kind.shield + DEATH for kind in kinds) + WIN
 
+    def end_code(self, now: Table, side: int) -> int:
+        """SMAC's ``update_units``: 1 for a victory, -1 for a defeat."""
+        alive = [sum(now.health[i] > 0 for i in self.army(k)) for k in (side, 1 - side)]
+        fight = [sum(now.health[i] > 0 and self.units[i] != "medivac" for i in self.army(k)) for k in (side, 1 - side)]
+        medivacs = "medivac" in self.units
+        if (not alive[0] and alive[1]) or (medivacs and not fight[0]):
+            return -1
+        return int((alive[0] and not alive[1]) or (medivacs and not fight[1]))
+
     def reward(self, before: Table, now: Table, side: int) -> float:
         """The team's reward of a step."""
-        delta = 0.0
-        for i in self.army(1 - side):
-            if before.health[i] > 0:
-                delta += before.health[i] + before.shield[i] - now.health[i] - now.shield[i]
-                delta += DEATH if now.health[i] <= 0 else 0
-        delta = abs(delta) if self.smac_reward else max(delta, 0.0)
+        if self.sparse:
+            return self.end_code(now, side) * SCALE / self.largest(side)
+        lost = [0.0, 0.0]
+        for k in (0, 1):
+            for i in self.army(k):
+                if before.health[i] > 0:
+                    lost[k] += before.health[i] + before.shield[i] - now.health[i] - now.shield[i]
+                    lost[k] += DEATH if now.health[i] <= 0 else 0
+        delta = lost[1 - side]
+        if self.losses:
+            delta -= lost[side] / 2
+        else:
+            delta = abs(delta) if self.smac_reward else max(delta, 0.0)
         return (delta + WIN * self.won(now, side)) * SCALE / self.largest(side)
 
     def _seen(self, now: Table, i: int, j: int, marked: bool) -> list[float]:

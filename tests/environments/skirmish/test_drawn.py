@@ -70,6 +70,9 @@ def test_half_of_the_starts_are_mirror_images():
         for xs, ys in zip(begun.x[around][:, 5:], begun.y[around][:, 5:], strict=True)
     }
     assert groups == {1, 2, 3, 4}
+    # The enemies of a group follow each other in the order in which they were drawn.
+    place = 2 * (begun.x[around][:, 5:] > 16.0) + (begun.y[around][:, 5:] > 16.0)
+    assert all((np.diff(row) != 0).sum() == len(set(row)) - 1 for row in place.tolist())
 
 
 def test_units_that_start_together_do_not_coincide():

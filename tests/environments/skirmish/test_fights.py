@@ -62,6 +62,27 @@ def test_a_killed_baneling_explodes_once_and_one_that_stops_does_not() -> None:
     assert (second.of("marine", "health") == 45).all() and (second.of("enemy baneling", "health") == 30).all()
 
 
+def test_an_explosion_that_ends_a_battle_counts_in_whatever_tick_it_begins() -> None:
+    """A zergling kills a baneling, which kills the zergling and a baneling, which kills a marine."""
+    line = {"zergling": 10.0, "enemy baneling": 10.8, "baneling": 12.5, "enemy marine": 14.4}
+    weak = {("enemy baneling", "health"): 1.0, ("baneling", "health"): 10.0, ("enemy marine", "health"): 30.0}
+    scenes = [
+        Scene(
+            {unit: (x, 10.0) for unit, x in line.items()},
+            {"zergling": "attack baneling"},
+            weak | {("zergling", "cooldown"): tick + 0.5},
+        )
+        for tick in range(8)
+    ]
+    *fights, idle = play([*scenes, Scene({"marine": (10.0, 10.0), "enemy marine": (20.0, 10.0)})], 4)
+    for tick, played in enumerate(fights):
+        assert not played.state.health[1].any() and (played.state.cooldown[1] == 0).all(), tick
+        assert played.outcome.last[0] and np.asarray(played.outcome.metrics)[0].tolist() == [0, 0, 10, 10]
+        paid = np.array([1 + 30 + 20, 35 + 10 + 20]) * 20 / LARGEST
+        np.testing.assert_allclose(played.outcome.reward[0, [0, len(NAMES)]], paid, atol=0.005)
+    assert (np.diff(idle.of("marine", "calm")) == 8).all() and (np.diff(idle.of("marine", "health")) == 0).all()
+
+
 def test_a_beam_hits_what_touches_its_rectangle() -> None:
     """2.8 long across the line of fire and 0.3 wide, centred on the target; discs touch it by their radius."""
     rng, scenes, aims = np.random.default_rng(0), [], []

@@ -13,6 +13,7 @@ from shoal.environments.skirmish.battle import Battle, State
 from shoal.environments.skirmish.drawn import ARMIES, battle_named
 from shoal.environments.skirmish.maps import MAPS
 from shoal.environments.skirmish.tasks import battle_on, make
+from shoal.environments.skirmish.units import UNITS
 from support.selection import quick
 from support.skirmish_oracle import CELLS, KINDS, Rules, Table, army
 
@@ -177,7 +178,7 @@ def compared(battle: Battle, rules: list[Rules], rng: np.random.Generator, kinds
         obs = [observe.observations(battle, stats, side, s, able) for side, able in zip(sides, legal, strict=True)]
         end = tasks.end_of(battle, stats, then)
         won = [end.won(side) for side in sides]
-        paid = [tasks.reward(battle, stats, side, s, then, won[side]) for side in sides]
+        paid = [tasks.reward(battle, stats, side, s, then, end) for side in sides]
         return legal, obs, observe.state(battle, stats, s), won, end.over, paid
 
     legal, obs, state, won, over, paid = jax.tree.map(
@@ -195,6 +196,42 @@ def compared(battle: Battle, rules: list[Rules], rng: np.random.Generator, kinds
         assert bool(over[e]) == each.over(then)
         ends.add((bool(over[e]), each.won(then, 0)))
     assert ends == {(False, False), (True, False), (True, True)}
+
+
+@pytest.mark.parametrize("option", ["losses", "sparse"])
+@pytest.mark.parametrize("name", ["2s3z", "MMM2"])
+def test_other_rewards_are_those_of_loops(name: str, option: str) -> None:
+    """SMAC's ``reward_only_positive=False`` and ``reward_sparse``."""
+    rules, rng = rules_of(name, both=True, **{option: True}), np.random.default_rng(0)
+    battle = replace(battle_of(name, rules), losses=rules.losses, sparse=rules.sparse)
+    before = [tables(rules, rng) for _ in range(4 * COUNT)]
+    after = [tables(rules, rng, one) for one in before]
+
+    @jax.jit
+    def paid(s: State, then: State) -> Any:
+        stats = battle.stats(s.kind)
+        end = tasks.end_of(battle, stats, then)
+        return [tasks.reward(battle, stats, side, s, then, end) for side in (0, 1)]
+
+    found = np.asarray(paid(stacked(battle, before), stacked(battle, after)))
+    expected = [[rules.reward(a, b, side) for a, b in zip(before, after, strict=True)] for side in (0, 1)]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert (found < 0).any() and (found > 0).any()
+
+
+def test_options_reach_the_battle(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, whole = [], tasks.battle_environment
+    monkeypatch.setattr(tasks, "battle_environment", lambda *parts: made.append(parts[1]) or whole(*parts))
+    cases: list[dict[str, Any]] = [{}, {"reward": "losses"}, {"reward": "sparse"}, {"leash": 21.0}]
+    for options in cases:
+        make("3m", **options)
+    plain = made[0]
+    assert made[1:] == [replace(plain, losses=True), replace(plain, sparse=True), replace(plain, leash=21.0)]
+
+
+def test_cooldowns_are_scaled_as_in_smac() -> None:
+    shown = {name: unit.shown_cooldown for name, unit in UNITS.items() if not unit.heals}
+    assert shown == {name: kind.max_cooldown for name, kind in KINDS.items() if name != "medivac"}
 
 
 def rows_are_units(battle: Battle, side: int, obs: np.ndarray, now: Table) -> None:

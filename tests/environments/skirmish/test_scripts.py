@@ -296,6 +296,18 @@ def test_the_heuristic_takes_the_first_of_equally_near_enemies() -> None:
     assert list(chosen("3m", "heuristic", [*places[:3], (20.1, 18.9), (20.1, 17.1), (20.1, 16.9)]))[1] == 7
 
 
+def test_a_map_with_the_name_of_another_is_not_taken_for_it() -> None:
+    """Its observations and state may be as wide."""
+    known = make("3m").spec
+    other = replace(MAPS["3m"], enemies=(Group("hydralisk", 3, (23.0, 16.0)),))
+    for variant in (other, replace(MAPS["3m"], gap=0.5), replace(MAPS["3m"], name="terran_3_vs_3")):
+        spec = make(variant).spec
+        assert spec == replace(known, name=f"skirmish/own:{variant.name}")
+        with pytest.raises(InputError, match="not the agents of skirmish/own:"):
+            scripts.make(spec, scripts.Config(), Scale(1, 1, 1))
+    assert make(replace(MAPS["3m"])).spec == known and make(replace(other, name="mine")).spec.name == "skirmish/mine"
+
+
 def test_other_environments_are_refused():
     from shoal.environments import registry
 

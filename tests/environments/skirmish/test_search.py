@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.environments.skirmish import drawn
-from shoal.environments.skirmish.battle import NO_OP, STOP, Battle, begun, multiplayer
+from shoal.environments.skirmish.battle import EAST, NO_OP, STOP, Battle, begun, multiplayer
 from shoal.environments.skirmish.fighting import acquired
 from shoal.environments.skirmish.maps import MAPS, Group, Map
 from shoal.environments.skirmish.tasks import battle_on, make
@@ -80,7 +80,7 @@ def targets(battle: Battle, side: int, now: dict[str, np.ndarray], scan: float, 
 
     found = []
     for i in own:
-        unit, best, chosen = units[i], np.inf, -1
+        unit, best, chosen, chased = units[i], np.inf, -1, -1
         candidates = own if unit.heals else others
         alive = [j for j in candidates if now["health"][j] > 0]
         for j in alive:
@@ -97,6 +97,8 @@ def targets(battle: Battle, side: int, now: dict[str, np.ndarray], scan: float, 
                 if now["target"][i] == candidates.index(j) and kept:
                     cost = -1.0
                 elif (other.flies and not unit.hits_air) or (not battle.hunts and cost > (most + edges) ** 2):
+                    if now["target"][i] == candidates.index(j) and battle.leash and cost <= (battle.leash + edges) ** 2:
+                        chased = candidates.index(j)
                     continue
             if cost < best:
                 best, chosen = cost, candidates.index(j)
@@ -104,6 +106,7 @@ def targets(battle: Battle, side: int, now: dict[str, np.ndarray], scan: float, 
             nearest = min(alive, key=lambda j: square(i, j))
             if unit.hits_air or not units[nearest].flies:
                 chosen = candidates.index(nearest)
+        chosen = chased if chosen < 0 else chosen
         found.append(chosen if now["health"][i] > 0 else -1)
     return found
 
@@ -114,6 +117,7 @@ CASES: dict[str, tuple[Battle, int, float]] = {
     "marines": (battle_on(MAPS["5m_vs_6m"]), 1, 9.0),
     "2c_vs_64zg": (battle_on(MAPS["2c_vs_64zg"]), 1, 9.0),
     "colossus and others": (battle_on(MAPS["1c3s5z"]), 1, 5.0),
+    "leash": (replace(battle_on(MAPS["MMM"]), leash=8.0), 1, 9.0),
     "drawn": (drawn.battle_named("terran_5_vs_6"), 1, 9.0),  # type: ignore[dict-item]
     "drawn, order": (drawn.battle_named("terran_5_vs_6"), 1, 9.0),  # type: ignore[dict-item]
     "multiplayer, drawn": (multiplayer(drawn.battle_named("protoss_5_vs_6")), 1, 0.0),  # type: ignore[arg-type]
@@ -172,7 +176,25 @@ def test_an_enemy_of_drawn_armies_follows_its_target_past_a_nearer_ally() -> Non
     assert state.target[:, 2].tolist() == [0, 1]
 
 
+def test_a_leash_lets_an_enemy_follow_a_target_beyond_its_scan() -> None:
+    """A stalker walks away to the east, faster than the zealot, whose goal is in the west."""
+    apart = Map(
+        "leash", (Group("stalker", 1, (15.9, 16.0)),), (Group("zealot", 1, (10.0, 16.0)),), 60, "open", (2.0, 16.0)
+    )
+    batched = make(apart, leash=21.0).batched
+    assert batched is not None
+    state, _ = jax.jit(batched.reset, static_argnums=1)(jax.random.key(0), 1)
+    step = jax.jit(batched.step)
+    for _ in range(5):
+        before = state
+        state, _ = step(jax.random.key(0), state, jnp.array([[EAST]]))
+        assert state.target[0, 1] == 0 and state.x[0, 1] > before.x[0, 1]
+    assert state.x[0, 0] - state.x[0, 1] > 5.0 + 0.625 + 0.5
+
+
 def test_search_options_are_checked() -> None:
+    with pytest.raises(InputError, match="leash must be a number from 0 to 32"):
+        make("3m", leash=33.0)
     with pytest.raises(InputError, match="provoked_scan must be a number from 0 to 32"):
         make("3m", provoked_scan=-1.0)
     assert battle_on(MAPS["3m"]).every_tick and Battle((), None, 1, 1, "band", 9).every_tick

@@ -31,7 +31,7 @@ class State(NamedTuple):
     """Of healers."""
     cooldown: Float[Array, "E U"]
     """Ticks until the weapon is ready. Of a healer: 1 while it heals. Of a unit that explodes: -1 from its death to its
-    explosion."""
+    explosion, within a step."""
     pace: Float[Array, "E U"]
     """Present speed, in cells per tick, of units that accelerate; 0 for all others."""
     calm: Float[Array, "E U"]
@@ -187,8 +187,15 @@ class Battle:
     in_turn: bool = False
     """The units of a tick attack one after the other, in an order drawn anew, instead of all at once."""
     delay_noise: bool = True
+    leash: float = 0.0
+    """Distance, from edge to edge, within which a unit keeps a target that it chases while no other one is in reach of
+    its scan."""
     smac_reward: bool = False
     """The absolute value of the damage is paid."""
+    losses: bool = False
+    """Half of what the own side loses is subtracted, and rewards may be negative."""
+    sparse: bool = False
+    """Only victory and defeat are paid: 1 and -1, before scaling."""
     zero_sum: bool = False
     """What the other side earns is subtracted."""
     limit_terminates: bool = False

@@ -206,10 +206,8 @@ def explosion_ages(units: Sequence[Unit], state: State) -> np.ndarray:
         state: of one environment.
     """
     explodes = np.array([unit.attack == "explosion" for unit in units])
-    health, cooldown, calm = (np.asarray(values) for values in (state.health, state.cooldown, state.calm))
-    exploded = explodes & (health <= 0.0) & (cooldown >= 0.0)
-    # A unit that was killed bursts one tick later; the time since its last damage tells when.
-    age = np.maximum(calm - 1.0, 0.0) // TICKS + 1
+    exploded = explodes & (np.asarray(state.health) <= 0.0)
+    age = np.asarray(state.calm) // TICKS + 1  # it explodes in the step of its end
     return np.where(exploded & (age <= SEEN), age, 0).astype(int)
 
 

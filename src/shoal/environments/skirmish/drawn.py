@@ -116,10 +116,12 @@ def _mirrored(key: PRNGKeyArray, count: int, allies: int, enemies: int) -> Float
 
 def _around(key: PRNGKeyArray, count: int, battle: Battle) -> Float[Array, "E U 2"]:
     """Allies in the centre; enemies in one to four groups, each at a random distance on a diagonal of its own, and
-    moved so far from the border of the map that its units have room."""
+    moved so far from the border of the map that its units have room. The enemies of a group follow each other in the
+    order in which they were drawn."""
     keys = jax.random.split(key, 4)
     groups = jax.random.randint(keys[0], (count, 1), 1, 5)
     group = jnp.floor(jax.random.uniform(keys[1], (count, battle.num_enemies)) * groups).astype(jnp.int32)
+    group = jnp.sort(group, axis=1)  # multinomial numbers of units, in order
     far = jax.random.uniform(keys[2], (count, 4))
     corner = jax.vmap(lambda k: jax.random.permutation(k, 4))(jax.random.split(keys[3], count))
     side = jnp.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, 1.0], [1.0, -1.0]])[corner]  # [E, 4, 2]

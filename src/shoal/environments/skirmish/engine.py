@@ -64,7 +64,7 @@ def advance_battle(battle: Battle, key: PRNGKeyArray, s: State, actions: Sequenc
         s, course = _accelerated(battle, stats, s, course)
         return motion.moved(battle, stats, s, course), None
 
-    return jax.lax.scan(tick, s, tick_keys, TICKS)[0]
+    return _exploded(battle, stats, jax.lax.scan(tick, s, tick_keys, TICKS)[0])
 
 
 def _again(battle: Battle, stats: Stats, s: State, searching: Container[int]) -> Targets:
@@ -178,8 +178,28 @@ def _attacks(
     return _deaths(stats, s, before, bursts)
 
 
+def _exploded(battle: Battle, stats: Stats, s: State) -> State:
+    """The end of a step: units that were killed in its last tick explode, and those that are killed by this.
+
+    The game's explosions follow a death at once. So whether the last unit of an army takes others with it does not
+    depend on the tick of its death.
+    """
+    if not any(unit.attack == "explosion" for unit in battle.types):
+        return s
+
+    def explode(s: State) -> State:
+        before, bursts = s.health > 0.0, fighting.doomed(s)
+        parts = [fighting.explosions(battle, stats, side, s, bursts[battle.sides[side]]) for side in (1, 0)]
+        damage, hits = (jnp.concatenate(part) for part in zip(*parts, strict=True))
+        after = fighting.wounded(stats, s, damage, hits)
+        after = after._replace(calm=jnp.minimum(s.calm, after.calm))  # no time passes
+        return _deaths(stats, after, before, bursts)
+
+    return jax.lax.while_loop(lambda s: fighting.doomed(s).any(), explode, s)
+
+
 def _deaths(stats: Stats, s: State, before: Bool[Array, "U E"], bursts: Bool[Array, "U E"]) -> State:
-    """Remove the killed and the exploded; those that explode when killed do so in the next tick."""
+    """Remove the killed and the exploded; the killed explode in the next tick, or as the step ends."""
     health = jnp.where(bursts, 0.0, s.health)
     dead = health <= 0.0
     pending = dead & before & ~bursts & (stats.explodes > 0.0)

@@ -80,8 +80,9 @@ def acquired(battle: Battle, stats: Stats, side: int, s: State, order: bool = Fa
     A unit keeps its target as long as its weapon reaches it, in an :attr:`Battle.ordered` battle as long as it lives.
     Otherwise it takes the opponent whose centre is nearest (the first of equally near ones) of those within its scan
     range, edge to edge: :attr:`Unit.scan` of its type, with the default weapons the range, but at least 5; at least
-    :attr:`Battle.provoked_scan` for two seconds after damage; any distance in a map whose enemies hunt. A healer takes
-    the nearest hurt biological unit of its own side, in an ordered battle of those within 6 cells, edge to edge.
+    :attr:`Battle.provoked_scan` for two seconds after damage; any distance in a map whose enemies hunt. If there is
+    none, it keeps its target within :attr:`Battle.leash`. A healer takes the nearest hurt biological unit of its own
+    side, in an ordered battle of those within 6 cells, edge to edge.
 
     With ``order`` a unit without a target is ordered to attack the nearest of all opponents; if its weapon cannot hit
     that one, as that of a marauder cannot hit a medivac, the game refuses the order.
@@ -97,8 +98,8 @@ def acquired(battle: Battle, stats: Stats, side: int, s: State, order: bool = Fa
     alike = isinstance(other.radius, np.ndarray) and bool((other.radius == other.radius[0]).all())
     square = (x[:, None] - to_x[None]) ** 2 + (y[:, None] - to_y[None]) ** 2
     radius = other.radius[None]
-    kept = marks(target, battle.counts(side)[1])
-    kept &= square < FAR if battle.ordered else square <= (reach[:, None] + radius) ** 2
+    had = marks(target, battle.counts(side)[1])
+    kept = had & (square < FAR if battle.ordered else square <= (reach[:, None] + radius) ** 2)
     nearest = square
     if not alike:
         square = jnp.where(square <= (scan[:, None] + radius) ** 2, square, FAR)
@@ -107,6 +108,9 @@ def acquired(battle: Battle, stats: Stats, side: int, s: State, order: bool = Fa
     least, chosen = _first_least(jnp.where(kept, -1.0, square))
     if alike:  # the nearest is also the first to come within the scan range
         chosen = jnp.where(least <= (scan + other.radius[0]) ** 2, chosen, -1)
+    if battle.leash:
+        chased = (had & (nearest <= (battle.leash + own.radius[:, None] + radius) ** 2)).any(1)
+        chosen = jnp.where((chosen < 0) & chased, target, chosen)
     if order:
         first = first_least(nearest)
         obeyed = ~kept.any(1) & (marks(first, nearest.shape[1]) & _can_hit(own, other)).any(1)
@@ -220,13 +224,25 @@ def volley(battle: Battle, stats: Stats, side: int, s: State, target: Int[Array,
         damage, hits = damage + more[0], hits + more[1]
     bursts = jnp.zeros_like(fires)
     if (rows := battle.rows(side, "explodes")).size:
-        killed = (s.cooldown[mine] < 0.0) & (s.health[mine] <= 0.0)
-        bursts = (fires | killed) & (own.explodes > 0.0)
-        some = half(own, rows)
-        caught = _caught(some, other, (s.x[mine][rows], s.y[mine][rows]), (s.x[theirs], s.y[theirs]))
-        more = _sums(bursts[rows][:, None] & caught, some, strength[rows], some.explodes)
+        bursts = (fires | doomed(s)[mine]) & (own.explodes > 0.0)
+        more = explosions(battle, stats, side, s, bursts)
         damage, hits = damage + more[0], hits + more[1]
     return Volley(fires, bursts, damage, hits)
+
+
+def doomed(s: State) -> Bool[Array, "U E"]:
+    """The killed whose explosion is still to come."""
+    return (s.cooldown < 0.0) & (s.health <= 0.0)
+
+
+def explosions(
+    battle: Battle, stats: Stats, side: int, s: State, bursts: Bool[Array, "P E"]
+) -> tuple[Float[Array, "Q E"], Float[Array, "Q E"]]:
+    """Damage and hits on the other side by those of one side that explode."""
+    mine, theirs, rows = battle.sides[side], battle.sides[1 - side], battle.rows(side, "explodes")
+    some, other = half(half(stats, mine), rows), half(stats, theirs)
+    caught = _caught(some, other, (s.x[mine][rows], s.y[mine][rows]), (s.x[theirs], s.y[theirs]))
+    return _sums(bursts[rows][:, None] & caught, some, _strength(some, other), some.explodes)
 
 
 def _strength(own: Stats, other: Stats) -> Float[Array, "P Q E"] | np.ndarray:
@@ -288,7 +304,7 @@ def in_turn(
     index = np.arange(units, dtype=np.int32)[:, None]
     enemies = index >= battle.num_allies
     has = (targets.target >= 0) & (aimed.gap <= 0.0) & (stats.heals == 0.0) & (s.cooldown < 1.0)
-    pending = (s.cooldown < 0.0) & (s.health <= 0.0)  # explode when killed, in the tick before
+    pending = doomed(s)  # killed in the tick before
     target = targets.place // count
     widened = [jnp.broadcast_to(jnp.asarray(v, jnp.float32), s.x.shape) for v in stats]
 

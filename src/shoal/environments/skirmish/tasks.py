@@ -27,7 +27,7 @@ from shoal.types import Batched, Discrete, Environment, EnvSpec, Outline, Step
 def make(
     task: str | Map,
     *,
-    reward: Literal["positive", "smac", "difference"] = "positive",
+    reward: Literal["positive", "smac", "losses", "sparse", "difference"] = "positive",
     at_limit: Literal["truncate", "terminate"] = "truncate",
     horizon: int | None = None,
     last_actions: bool = False,
@@ -36,6 +36,7 @@ def make(
     delay_noise: bool = True,
     target_search: Literal["tick", "step"] = "tick",
     provoked_scan: float = 9.0,
+    leash: float = 0.0,
     damage: Literal["simultaneous", "sequential"] = "simultaneous",
     start_gap: float | None = None,
     both: bool = False,
@@ -56,10 +57,13 @@ def make(
     illegal action does is undefined.
 
     Args:
-        task: the name without ``skirmish/``, or a :class:`shoal.environments.skirmish.maps.Map`.
+        task: the name without ``skirmish/``, or a :class:`shoal.environments.skirmish.maps.Map`; one that has the name
+            of another map or of drawn armies is called ``skirmish/own:NAME``.
         reward: ``positive``: at least 0 for the damage of a step; ``smac``: its absolute value, so that regenerating
-            enemies also give reward, as in SMAC's code; ``difference``: if both armies are agents, ``positive`` minus
-            the reward of the other army, so that the two rewards sum to 0.
+            enemies also give reward, as in SMAC's code; ``losses``: minus half of what the own army loses, which may be
+            negative (SMAC's ``reward_only_positive=False``); ``sparse``: only 1 for a victory and -1 for a defeat,
+            scaled like the others (SMAC's ``reward_sparse``); ``difference``: if both armies are agents, ``positive``
+            minus the reward of the other army, so that the two rewards sum to 0.
         at_limit: truncate an episode at the step limit, so that values bootstrap, or terminate it as in SMAC.
         horizon: steps after which an episode ends; None: SMAC's limit of the map.
         last_actions: observations of allies include their last actions (SMAC's ``obs_last_action``).
@@ -74,6 +78,9 @@ def make(
             that they walk up to a step's way too far before they fire, and are weaker.
         provoked_scan: distance in cells, from edge to edge, up to which an enemy looks for targets for two seconds
             after it was hurt; without effect if it is at most 5.
+        leash: distance in cells, from edge to edge, up to which an enemy chases a target that has left the distance up
+            to which it looks for targets, while no other is within that; 0: it gives the target up. Without effect for
+            drawn armies, whose enemies follow their targets anyway.
         damage: the attacks of a tick are dealt simultaneously, so that two units can kill each other; or sequentially:
             unit after unit in an order drawn anew for each tick, and a unit that was killed before does not attack.
             Sequential damage is slower.
@@ -107,18 +114,29 @@ def make(
         commanded=check_flag("both", both),
         every_tick=check_choice("target_search", target_search, ("tick", "step")) == "tick",
         provoked_scan=check_number("provoked_scan", provoked_scan, 0.0, float(SIDE)),
+        leash=check_number("leash", leash, 0.0, float(SIDE)),
         in_turn=check_choice("damage", damage, ("simultaneous", "sequential")) == "sequential",
         delay_noise=check_flag("delay_noise", delay_noise),
-        smac_reward=check_choice("reward", reward, ("positive", "smac", "difference")) == "smac",
+        smac_reward=check_choice("reward", reward, ("positive", "smac", "losses", "sparse", "difference")) == "smac",
+        losses=reward == "losses",
+        sparse=reward == "sparse",
         zero_sum=reward == "difference",
         limit_terminates=check_choice("at_limit", at_limit, ("truncate", "terminate")) == "terminate",
         last_actions=check_flag("last_actions", last_actions),
         timestep=check_flag("timestep", timestep),
     )
-    name = f"skirmish/{task if isinstance(task, str) else task.name}"
     start = drawn.start_of(battle) if chosen is None else _start(battle, chosen)
     views = drawing.BattlePictures(battle), partial(drawing.battle_outline, battle)
-    return battle_environment(name, battle, start, chosen is not None, *views)
+    return battle_environment(f"skirmish/{_called(task)}", battle, start, chosen is not None, *views)
+
+
+def _called(task: str | Map) -> str:
+    """The name of a task. A map of one's own that has the name of another one is not that one, neither for scripts nor
+    in records."""
+    if isinstance(task, str):
+        return task
+    taken = MAPS.get(task.name, task) != task or drawn.battle_named(task.name)
+    return f"own:{task.name}" if taken else task.name
 
 
 def battle_on(chosen: Map) -> Battle:
@@ -181,6 +199,8 @@ DEATH, WIN = 10.0, 200.0
 """Paid for each enemy's death and for a victory, before scaling."""
 LARGEST_RETURN = 20.0
 """Rewards are scaled so that all damage, deaths and the victory sum to this."""
+OWN = 0.5
+"""SMAC's ``reward_negative_scale``: the part of the own side's losses that is subtracted with ``losses``."""
 
 
 class End(NamedTuple):
@@ -202,20 +222,33 @@ def end_of(battle: Battle, stats: Stats, s: State) -> End:
     return End((first, second), first | second)
 
 
-def reward(battle: Battle, stats: Stats, side: int, before: State, after: State, won: Bool[Array, " E"]) -> Array:
+def reward(battle: Battle, stats: Stats, side: int, before: State, after: State, end: End) -> Array:
     """Float[E]: the reward of one side for a step.
 
     The loss of hit points and shields of all opponents that lived before, 10 for each that died and 200 for a victory,
     scaled by 20 over the largest possible sum. The damage of a step pays no less than 0, or with ``smac_reward`` its
-    absolute value, so that opponents who regenerate also pay.
+    absolute value, so that opponents who regenerate also pay; with ``losses`` half of the own side's losses are
+    subtracted instead. With ``sparse`` only 1 for a victory and -1 for a defeat are paid, on the same scale.
     """
-    theirs = battle.sides[1 - side]
-    lived = before.health[theirs] > 0.0
-    died = lived & (after.health[theirs] <= 0.0)
-    lost = before.health[theirs] + before.shield[theirs] - after.health[theirs] - after.shield[theirs]
-    delta = jnp.where(lived, lost, 0.0).sum(0) + DEATH * died.sum(0)
-    delta = jnp.abs(delta) if battle.smac_reward else jnp.maximum(delta, 0.0)
+    won = end.won(side)
+    if battle.sparse:
+        # In SMAC an army with medivacs is defeated also if the other one is, and another army is not.
+        lost = end.defeated[side] & (~end.defeated[1 - side] | battle.has_healers(side))
+        return jnp.where(won, 1.0, jnp.where(lost, -1.0, 0.0)) * LARGEST_RETURN / largest(battle, stats, side)
+    delta = _lost(before, after, battle.sides[1 - side])
+    if battle.losses:
+        delta = delta - OWN * _lost(before, after, battle.sides[side])
+    else:
+        delta = jnp.abs(delta) if battle.smac_reward else jnp.maximum(delta, 0.0)
     return (delta + WIN * won) * LARGEST_RETURN / largest(battle, stats, side)
+
+
+def _lost(before: State, after: State, rows: slice) -> Float[Array, " E"]:
+    """Hit points and shields that the units of a side lost in a step, and 10 for each that died."""
+    lived = before.health[rows] > 0.0
+    died = lived & (after.health[rows] <= 0.0)
+    lost = before.health[rows] + before.shield[rows] - after.health[rows] - after.shield[rows]
+    return jnp.where(lived, lost, 0.0).sum(0) + DEATH * died.sum(0)
 
 
 def largest(battle: Battle, stats: Stats, side: int) -> Float[Array, " E"]:
@@ -286,7 +319,7 @@ def battle_environment(
         stats = battle.stats(before.kind)
         end = end_of(battle, stats, after)
         won = [end.won(side) for side in battle.agent_sides]
-        earned = jnp.repeat(_earned(battle, stats, before, after, won), np.array(counts), axis=0).T
+        earned = jnp.repeat(_earned(battle, stats, before, after, end), np.array(counts), axis=0).T
         made = make_step(after, earned, end.over, jnp.stack(won), first=False)
         return _first_of(after), made
 
@@ -302,11 +335,9 @@ def battle_environment(
     return single(spec, Batched(reset, step, restart), render, outline)
 
 
-def _earned(
-    battle: Battle, stats: Stats, before: State, after: State, won: Sequence[Bool[Array, " E"]]
-) -> Float[Array, "K E"]:
+def _earned(battle: Battle, stats: Stats, before: State, after: State, end: End) -> Float[Array, "K E"]:
     """The rewards of the K sides that agents play."""
-    earned = jnp.stack([reward(battle, stats, k, before, after, won[k]) for k in battle.agent_sides])
+    earned = jnp.stack([reward(battle, stats, k, before, after, end) for k in battle.agent_sides])
     return earned - earned[::-1] if battle.zero_sum else earned
 
 

@@ -264,6 +264,7 @@ UNITS: dict[str, Unit] = {
             armoured_bonus=5.0,
             reach=7.0,
             cooldown=1.6,
+            shown_cooldown=15.0,
             regeneration=ZERG,
         ),
     )
