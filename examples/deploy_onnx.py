@@ -5,11 +5,13 @@ Neither Shoal nor JAX is imported. The model was trained in the same environment
 shoal train mappo pettingzoo:mpe2.simple_spread_v3 --steps 2e5 --folder runs/x
 shoal export runs/x --output policy.onnx
 
-It plays environments whose agents act at once, with flat observations and discrete actions.
+It plays environments whose agents act at once, with flat observations, and with discrete actions or boxes. Policies of
+the mode ``sampled`` are drawn from, which those of MAT and Sable cannot be in this way (docs/export.md).
 """
 
 import importlib
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,8 @@ import onnxruntime
 class Team:
     """An exported team, with the state that it keeps between the timesteps of an episode."""
 
-    def __init__(self, path):
+    def __init__(self, path, seed=0):
+        self.draws = np.random.default_rng(seed)
         self.about = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
         self.session = onnxruntime.InferenceSession(path)
         self.inputs = {port["name"]: port for port in self.about["inputs"]}
@@ -43,21 +46,55 @@ class Team:
             observations: arrays by agent; an agent that is missing has left.
             masks: of legal actions, by agent; without one all are legal.
         """
-        given = {name: self.zeros(name) for name in self.inputs}
-        for i, agent in enumerate(self.about["agents"]):
-            given["legal"][0, i, : agent["actions"]] = masks.get(agent["name"], True)
+        given, agents = {name: self.zeros(name) for name in self.inputs}, self.about["agents"]
+        legal = np.zeros((1, len(agents), max(agent["actions"] for agent in agents)), bool)
+        for i, agent in enumerate(agents):
+            legal[0, i, : agent["actions"]] = masks.get(agent["name"], True)
             if agent["name"] in observations:
                 given["observation"][0, i, : agent["features"]] = observations[agent["name"]].reshape(-1)
                 if "alive" in given:
                     given["alive"][0, i] = True
+        if "legal" in given:
+            given["legal"][...] = legal
         if "first" in given:
             given["first"][:] = self.first
         names = [port["name"] for port in self.about["outputs"]]
         found: dict[str, Any] = dict(zip(names, self.session.run(names, given | self.state), strict=True))
         self.first, self.state = False, {name: found[after] for name, after in self.about["state"].items()}
-        chosen = zip(self.about["agents"], found["action"][0], strict=True)
-        actions = {agent["name"]: agent["space"][2] + int(index) for agent, index in chosen}  # from the space's start
+        chosen = self.drawn(found, legal) if self.about["mode"] == "sampled" else found["action"]
+        if "last_action" in self.state:
+            self.state["last_action"] = chosen
+        actions = {agent["name"]: own(agent["space"], row) for agent, row in zip(agents, chosen[0], strict=True)}
         return {name: actions[name] for name in observations}
+
+    def drawn(self, found, legal):
+        """Actions drawn from the distributions among the outputs, in place of the greedy ones."""
+        action, box = found["action"], self.about["action"]
+        if "probabilities" in found:
+            rows = found["probabilities"][0]
+            index = np.array([self.draws.choice(len(row), p=row) for row in rows])
+            allowed = legal[0, np.arange(len(rows)), index]  # False only for policies without masks
+            return np.where(allowed, index, legal[0].argmax(-1))[None].astype(action.dtype)
+        noise = self.draws.standard_normal(action.shape)
+        if "normal_mean" in found:
+            x = np.tanh(found["normal_mean"] + found["normal_std"] * noise)
+            drawn = box["low"] + (box["high"] - box["low"]) * (x + 1) / 2
+        elif "mean" in found:
+            drawn = np.clip(found["mean"] + found["std"] * noise, box["low"], box["high"])
+        else:
+            return action
+        return np.where(legal, drawn, action).astype(action.dtype)
+
+
+def own(space, row):
+    """An agent's action in its own space: from an index, or from a row of at least as many numbers as a box has."""
+    if space[0] == "index":
+        return space[2] + int(row)  # from the space's start
+    _, shape, low, high, dtype = space
+    row = row[: math.prod(shape)]
+    if low is not None:
+        row = np.array(low) + (row + 1) / 2 * (np.array(high) - np.array(low))
+    return row.astype(dtype).reshape(shape)
 
 
 def play(team, env, seed=0):

@@ -161,6 +161,33 @@ def test_the_citation_has_the_version_of_the_package() -> None:
     assert f"\nversion: {shoal.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
+def test_each_number_of_the_readmes_speed_is_on_a_page_that_it_links() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Speed\n")[1].split("\n## ")[0]
+    paths = {link.partition("#")[0] for link in LINK.findall(section)}
+    said, shown = (
+        set(re.findall(r"−?\d(?:[\d.,]*\d)?", text))
+        for text in (LINK.sub("]", section), "".join((ROOT / path).read_text(encoding="utf-8") for path in paths))
+    )
+    assert said and said - shown == set()
+
+
+def test_every_algorithm_has_its_paper_in_the_references() -> None:
+    """With the first author and the year that its file names."""
+    entries = (ROOT / "docs" / "references.bib").read_text(encoding="utf-8").split("\n@")[1:]
+    papers = [dict(re.findall(r"^  (\w+) = \{(.*)\},?$", entry, re.MULTILINE)) for entry in entries]
+    named = [name for paper in papers for name in paper["keywords"].split(", ")]
+    assert sorted(named) == sorted(algorithms.NAMES)
+    keys = [entry.split("{")[1].split(",")[0] for entry in entries]
+    assert len(set(keys)) == len(keys)
+    for paper in papers:
+        assert paper["title"] and (paper.get("booktitle") or paper["journal"])
+        first, *others = paper["author"].split(" and ")
+        cited = f"{first.split(',')[0]}{' et al.' if others else ''} {paper['year']}"
+        for name in paper["keywords"].split(", "):
+            file = ROOT / "src" / "shoal" / "algorithms" / f"{name}.py"
+            assert f"({cited}" in file.read_text(encoding="utf-8").split('"""')[1], name
+
+
 def test_the_architecture_has_a_line_about_every_package() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     for package in (ROOT / "src" / "shoal").glob("*/__init__.py"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,14 @@ def test_only_the_first_cell_installs_and_only_where_shoal_is_missing(path: Path
     assert 'found = [*Path().glob("shoal_marl-*.whl"), "shoal-marl"]\n' in first
     assert first.endswith('if importlib.util.find_spec("shoal") is None:\n    %pip install --quiet {found[0]}')
     assert not any("pip" in text for text in others)
+
+
+def test_the_first_agent_can_be_trained_as_often_as_its_notebook_says() -> None:
+    """Its learning rate is 0 after ``steps``."""
+    text = "".join("".join(cell["source"]) for kind in ("code", "markdown") for cell in cells(NOTEBOOKS[1], kind))
+    (steps,) = re.findall(r"shoal\.agent\(.*steps=(\w+)\)", text)
+    parts = re.findall(r"agent\.train\((\w+)\)", text)
+    assert len(parts) == 2 and sum(map(float, parts)) <= float(steps)
 
 
 @pytest.mark.slow

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from shoal import cli
+from shoal.algorithms import mapg, mappo, qmix
+from shoal.cli.train import note_on_schedules
 from shoal.errors import NonFiniteError
 from shoal.presets import preset
 from shoal.runs.load import load
 from shoal.training.progress import Progress
+from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 
 SPREAD = ["train", "mappo", "mpe/simple_spread"]
@@ -62,6 +65,30 @@ def test_the_summary_has_the_next_commands(shoal: Callable, run: Path, tmp_path:
     assert "greedy score" in out and "2 seeds × 3 episodes" in out
     assert str(folder / "replay.gif") in out
     assert f"shoal train --resume '{folder}' --steps 320" in out, "a command must survive a shell"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--steps 320", True),
+        ("--steps 320 --no-progress", False),
+        ("--steps 320 --schedule-steps 160", False),
+        ("--steps 80", False),
+    ],
+)
+def test_a_note_says_that_more_steps_stretch_the_schedules(
+    words: str, told: bool, shoal: Callable, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.cli.train.train_and_show", lambda *_: 0)
+    note = "Schedules stretch to 320 steps, so that rates and exploration jump back; --schedule-steps 160 keeps their "
+    assert shoal("train", "--resume", run, *words.split()) == (0, "", f"{note}last values.\n" * told)
+
+
+def test_there_is_no_such_note_without_schedules() -> None:
+    before, after = Settings(steps=1e4), Settings(steps=2e4)
+    stay, change = (mappo.Config(), mapg.Config()), (mappo.Config(lr_final=0.5), qmix.Config())
+    for config in (*stay, *change):
+        assert bool(note_on_schedules(before, after, config)) == (config in change)
 
 
 def test_the_command_printed_after_ctrl_c_continues_the_run(
@@ -181,7 +208,8 @@ def test_export_prints_the_models_path_and_refuses_other_suffixes(run: Path, sho
     code, _, err = shoal("export", run, "--format", "stablehlo", "--output", model)
     assert code == 2 and "team.onnx is to be written in the format stablehlo; for this name the format is onnx" in err
     one, other = tmp_path / "one.onnx", tmp_path / "other"
-    assert shoal("export", run, "--output", one, "--agent", "1")[0] == 0
+    told = "This is seed 0, the first of 2; --seed chooses another.\n"
+    assert shoal("export", run, "--output", one, "--agent", "1") == (0, f"{one}\n", told)
     assert [each["name"] for each in json.loads(Path(f"{one}.json").read_text("utf-8"))["agents"]] == ["agent_1"]
     for command in ("export", "curves", "replay", f"curves {run}"):
         code, _, err = shoal(*command.split(), run, "--output", other / "team.bin")
@@ -210,6 +238,8 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train mappo", "needs an environment"),
         ("train mappo mpe/simple_spread again", "'again' is an extra word"),
         ("train mapo mpe/simple_spread", "did you mean 'mappo'?"),
+        ("train isac mpe/simple_spread", "did you mean 'masac'?"),
+        ("train hatrpo mpe/simple_spread --kl-threshold 0.01", "did you mean --max-kl?"),
         ("train mappo mpe/simple_spred", "did you mean 'mpe/simple_spread'?"),
         ("train mappo no_such_module:thing", "no module 'no_such_module'"),
         ("train mappo mpe/simple_spread --learning-rat 1", "has no flag --learning-rat; did you mean --learning-rate?"),
@@ -263,6 +293,10 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train masac mpe/simple_spread --order fixed", "order matters only to agents that share parameters"),
         ("train commnet mpe/simple_spread --draws 4", "draws is that of baselines of MAPPO that need a Q"),
         ("train mapg+maddpg mpe/simple_tag --draws 4", "draws is for continuous actions, and mpe/simple_tag has"),
+        ("train constant mpe/simple_spread --value 0.5", "value is for continuous actions, and mpe/simple_spread has"),
+        ("train constant mpe/simple_spread --env.continuous-actions --action 3", "action is for discrete actions, and"),
+        ("train qmix mpe/simple_spread --hyper-layers 1 --hyper-width 12", "hyper_width is that of a hidden layer"),
+        ("train mappo mpe/simple_spread --epochs 1 --recompute-advantages", "recompute_advantages is for the epochs"),
         ("train maddpg mpe/simple_spread --model-entropy-coef 1", "model_entropy_coef is that of models of the other"),
         ("train haddpg mpe/simple_spread --noise-fraction 0.5", "noise_fraction is that of a change of the noise"),
         ("train matd3 mpe/simple_spread --target-noise 0.1", "target_noise is for continuous actions, and mpe/simple"),
@@ -322,6 +356,10 @@ def test_bad_input(shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "masac mpe/simple_spread --sharing shared --order fixed",
         "magpo mpe/simple_spread --recurrent 8 --no-memory --chunk-length 8",
         "mappo skirmish/3m --critic-network entities --entity-heads 2",
+        "constant mpe/simple_spread --action 3",
+        "constant mpe/simple_spread --env.continuous-actions --value 0.5",
+        "shaq mpe/simple_spread --hyper-layers 2 --hyper-width 12",
+        "qplex mpe/simple_spread --hyper-width 12",
     ],
 )
 def test_options_with_an_effect_are_not_refused(shoal: Callable, words: str) -> None:

@@ -82,6 +82,7 @@ def test_every_value_has_its_origin(shoal: Callable, tmp_path: Path) -> None:
     assert lines["gamma"] == f"{preset('mappo', SPREAD)['gamma']}  # preset"
     assert lines["# shared_reward"] == '"None"  # default', "what the environment takes is shown"
     assert tomllib.loads(out)["env"] == {"horizon": 9, "num_agents": 2}
+    assert "\n# grid = [10, 10]  # default\n" in as_toml(configured("mappo", "grid/stag_hunt"))
     _, again, _ = shoal("train", "--config", written(tmp_path / "again.toml", out), "--print-config")
     assert tomllib.loads(again) == tomllib.loads(out)
 

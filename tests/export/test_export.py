@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+import deploy_onnx
 import toys
 from shoal.algorithms import NAMES, get
 from shoal.deploy import Policies
@@ -311,6 +313,64 @@ def test_the_example_plays_pettingzoo_without_jax(tmp_path: Path) -> None:
         found, rewards, _, _, infos = env.step(team.act(found, infos=infos, alive=env.agents))
         total += sum(rewards.values())
     assert out == f"3 agents; their rewards sum to {total:.4f}\n"
+
+
+def of_boxes(low: list[float] | None, high: list[float] | None) -> str:
+    """The interface of ARMS, with bounds of each agent's own box."""
+    spaces = [[["box", [dim]], ["box", [2], low, high, "float32"]] for dim in ARMS.obs_dims]
+    return json.dumps({"kind": "parallel", "agents": spaces})
+
+
+INDICES = json.dumps({"kind": "parallel", "agents": [[["box", [dim]], ["index", 3, 1]] for dim in (4, 3)]})
+CHOOSING = toys.spec_of("toys/choosing", (4, 3), Discrete(3), 1, interface=INDICES)
+SCALED = replace(ARMS, interface=of_boxes([0.0, 0.0], [10.0, 1.0]), action=Box(2, -1.0, 1.0))
+
+
+def sampled(folder: Path, spec: EnvSpec, algorithm: str = "mappo", **wrapping: Any) -> tuple[Any, Model]:
+    """The example's team of an exported model of the mode ``sampled``, and the same model for comparison."""
+    made = policies(algorithm, spec, Wrapping(**wrapping), **SMALL)
+    team = Policies(
+        made._trained_for, made._algorithm, made._learner.policy, greedy=False, wrapping=Wrapping(**wrapping)
+    )
+    path = team.export(folder / "policy.onnx")
+    return deploy_onnx.Team(str(path)), Model(path, batch=1)
+
+
+@pytest.mark.parametrize("action_mask", [True, False])
+def test_the_example_draws_from_probabilities(action_mask: bool, tmp_path: Path) -> None:
+    team, model = sampled(tmp_path, CHOOSING, action_mask=action_mask)
+    obs, legal = next(observations(CHOOSING, 1))
+    legal = np.array([[False, True, True], [True, True, True]])
+    expected = model.act(observation=obs, legal=legal)["probabilities"][0]
+    if not action_mask:
+        assert expected[0, 0] > 0.01
+        expected[0, :2] = 0.0, expected[0, :2].sum()  # the first legal action is taken
+    given = {"agent_0": obs[0], "agent_1": obs[1, :3]}
+    rows = [team.act(given, {"agent_0": legal[0]}) for _ in range(400)]
+    for i, name in enumerate(given):
+        counts = np.bincount([row[name] - 1 for row in rows], minlength=3) / 400  # the space starts at 1
+        np.testing.assert_allclose(counts, expected[i], atol=0.1)
+
+
+@pytest.mark.parametrize("algorithm", ["mappo", "masac"])
+def test_the_example_draws_from_normals(algorithm: str, tmp_path: Path) -> None:
+    """As the page on export says; the last action is the drawn one, and a box's own bounds are respected."""
+    spec = SCALED if algorithm == "mappo" else replace(ARMS, interface=of_boxes(None, None))
+    team, model = sampled(tmp_path, spec, algorithm, last_action=algorithm == "mappo")
+    obs, legal = next(observations(spec, 1))
+    found = {name: x[0] for name, x in model.act(observation=obs, legal=legal, alive=np.ones(2, bool)).items()}
+    assert isinstance(spec.action, Box)
+    noise, low, high = np.random.default_rng(0).standard_normal((2, 2)), spec.action.low, spec.action.high
+    if algorithm == "mappo":
+        expected = np.clip(found["mean"] + found["std"] * noise, low, high)
+    else:
+        expected = low + (high - low) * (np.tanh(found["normal_mean"] + found["normal_std"] * noise) + 1) / 2
+    assert (np.abs(expected - found["action"]) > 0.01).any()
+    actions = team.act({"agent_0": obs[0], "agent_1": obs[1, :3]}, {})
+    if algorithm == "mappo":
+        np.testing.assert_allclose(team.state["last_action"][0], expected, rtol=1e-5)
+        expected = (expected + 1) / 2 * [10.0, 1.0]
+    np.testing.assert_allclose([actions["agent_0"], actions["agent_1"]], expected, rtol=1e-5)
 
 
 class Crane:

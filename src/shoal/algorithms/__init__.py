@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from shoal.errors import InputError, shortened, unknown
+from shoal.options import synonyms
 from shoal.security import user_modules
 from shoal.spec import EnvSpec
 
@@ -159,7 +160,8 @@ def check_name(name: str) -> None:
                 else "Your own algorithm has the name of its module: my_idea for my_idea.py in the working directory, "
                 "or any module that Python can import."
             )
-            raise InputError(f"{unknown('algorithm', part, (*NAMES, *ALONE, *SCRIPTED))} {where}")
+            names = [synonyms.ALGORITHMS[part]] if part in synonyms.ALGORITHMS else (*NAMES, *ALONE, *SCRIPTED)
+            raise InputError(f"{unknown('algorithm', part, names)} {where}")
 
 
 def near_module(name: str) -> str | None:

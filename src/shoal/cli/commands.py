@@ -20,7 +20,7 @@ from shoal.cli.flags import Command, Flag, FlagValues, first_line, of_environmen
 from shoal.environments.names import FAMILIES, check_name, completed
 from shoal.errors import InputError, shortened, unknown
 from shoal.storage import zoo
-from shoal.system import shipped
+from shoal.system import notices, shipped
 from shoal.system.files import dumps, write_text
 from shoal.system.shipped import page
 
@@ -258,6 +258,9 @@ class Export:
         """Write the model and print its path."""
         run = shoal.open_run(self.run, trust=self.trust)
         print(run.export(self.output, format=self.format, best=self.best, seed=self.seed, agent=self.agent))
+        first, seeds = run.settings.seed, run.settings.seeds
+        if self.seed is None and seeds > 1:
+            notices.warn(f"This is seed {first}, the first of {seeds}; --seed chooses another.")
         return 0
 
 
@@ -357,7 +360,7 @@ class Push:
     licence: str = "Apache-2.0"
     """SPDX identifier of the licence under which you give the policies to others."""
     episodes: Episodes = 1024
-    """Greedy episodes per seed of the score on the repository's page."""
+    """Episodes per seed of the score on the repository's page, in each mode of a stochastic policy."""
     trust: bool = False
     """Import the environment and algorithm that the folder names, even if they are neither Shoal's nor an extra's and
     you did not train this run (docs/security.md)."""

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -415,6 +415,7 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "frame_stack": (_BLIND,),
     "gain": (_Need({"orthogonal": _OFF}, "is that of orthogonal kernels: add --orthogonal"),),
     "greyscale": (_BLIND,),
+    "hyper_width": (_Need({"hyper_layers": (1,)}, "is that of a hidden layer: raise --hyper-layers"),),
     "memory": (_SABLE,),
     "model_entropy_coef": (_MODELS,),
     "model_learning_rate": (_MODELS,),
@@ -423,6 +424,7 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
         _Need({"sharing": ("independent",)}, "matters only to agents that share parameters: set --sharing", "masac"),
     ),
     "position": (_MEMORY,),
+    "recompute_advantages": (_Need({"epochs": (1,)}, "is for the epochs after the first: raise --epochs"),),
     "resize": (_BLIND,),
     "retention_chunk": (_MEMORY,),
     "sequence_length": (
@@ -442,8 +444,8 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "target_entropy_rate": (_Need({"target_entropy": (None,)}, "is a step towards --target-entropy: set it"),),
     "value_norm_beta": (_Need({"value_norm": ("none",)}, "is that of the statistics of --value-norm: choose running"),),
 }
-_OF_BOXES = ("draws", "log_std", "noise", "noise_final", "noise_fraction", "target_noise", "target_noise_clip")
-_OF_DISCRETE = ("entropy_share", "relaxation", "temperature")
+_OF_BOXES = ("draws", "log_std", "noise", "noise_final", "noise_fraction", "target_noise", "target_noise_clip", "value")
+_OF_DISCRETE = ("action", "entropy_share", "relaxation", "temperature")
 """Options of Shoal's algorithms that have an effect with one kind of actions only."""
 
 
@@ -538,9 +540,9 @@ def as_toml(found: Configured) -> str:
     lines += [f"algorithm = {to_toml(found.algorithm)}", f"environment = {to_toml(found.name)}", "", "[env]"]
     lines += [_line(name, value, found.env_origins[name]) for name, value in found.env.items()]
     for name, parameter in registry.options_of(found.environment).items():
-        default = parameter.default
-        if name not in found.env and isinstance(default, str | int | float | None):
-            lines.append(f"# {_line(name, default, DEFAULT)}")
+        if name not in found.env:
+            with suppress(InputError):  # there is no default, or it has no form in TOML
+                lines.append(f"# {_line(name, parameter.default, DEFAULT)}")
     lines += ["", "[flags]"]
     for title, part in (("run", settings), (found.algorithm, config)):
         groups: dict[str, list[Leaf]] = {title: []}

@@ -1,4 +1,4 @@
-"""Names of options in papers, CleanRL, Stable-Baselines3, RLlib, EPyMARL and MAPPO's code, for suggestions."""
+"""Names of options and algorithms in papers, other libraries and MAPPO's code, for suggestions."""
 
 import re
 from collections.abc import Collection
@@ -70,6 +70,7 @@ _CALLED: dict[str, tuple[str, ...]] = {
     "value_clip": ("clip_range_vf", "vf_clip_param", "clip_vloss", "clip_value"),
     "kl_target": ("desired_kl",),
     "kl_stop": ("target_kl", "early_stop_kl", "kl_early_stop", "kl_threshold"),
+    "max_kl": ("kl_threshold",),
     "huber": ("huber_delta", "use_huber_loss"),
     "value_norm": ("use_popart", "popart", "use_valuenorm"),
     "epochs": ("n_epochs", "num_epochs", "ppo_epoch", "ppo_epochs", "update_epochs", "k_epochs", "num_sgd_iter"),
@@ -92,7 +93,9 @@ _CALLED: dict[str, tuple[str, ...]] = {
     "policy_delay": ("policy_frequency", "policy_freq", "actor_update_interval"),
     "temperature": ("gumbel_tau", "gumbel_temperature"),
 }
-_MEANT = {called: name for name, others in _CALLED.items() for called in others}
+_MEANT = {word: [name for name in _CALLED if word in _CALLED[name]] for words in _CALLED.values() for word in words}
+ALGORITHMS = {"isac": "masac"}
+"""Names of algorithms elsewhere, and the nearest one here."""
 _SIDE = re.compile(r"side\d_")
 
 
@@ -103,5 +106,5 @@ def meant(name: str, known: Collection[str]) -> str | None:
     """
     plain = name.replace("-", "_").lower()
     side = match[0] if (match := _SIDE.match(plain)) else ""
-    found = side + _MEANT.get(plain.removeprefix(side), "")
-    return found if found in known else None
+    found = (side + name for name in _MEANT.get(plain.removeprefix(side), ()))
+    return next((name for name in found if name in known), None)

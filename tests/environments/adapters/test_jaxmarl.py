@@ -141,8 +141,10 @@ def test_shaped_rewards_are_added_with_their_weight(kitchen):
     )
     env = adapter.jaxmarl_environment("jaxmarl/overcooked", stand_in, FAMILIES["overcooked"], shaping=0.5)
     state, _ = env.reset(jax.random.key(0))
-    _, seen = env.step(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
+    state, seen = env.step(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
     np.testing.assert_allclose(seen.reward, [21.5, 20.0])
+    _, seen = env.step(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
+    assert env.spec.metrics == ("sparse_return",) and seen.metrics.tolist() == [40.0]  # one copy of the team's reward
 
 
 @pytest.fixture(scope="module")

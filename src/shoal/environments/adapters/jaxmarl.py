@@ -270,7 +270,8 @@ def make(task: str, /, *, shaping: float = 0.0, **options: Any) -> Environment:
 
     Args:
         task: the name without ``jaxmarl/``.
-        shaping: weight of Overcooked's shaped rewards (ingredients, plates and soups picked up), 0 for none.
+        shaping: weight of Overcooked's shaped rewards (ingredients, plates and soups picked up), 0 for none. They are
+            part of the return; the metric ``sparse_return`` is the score without them.
         options: keyword arguments of ``jaxmarl.make``, for example ``num_agents=3`` in Hanabi, ``max_steps`` in SMAX,
             MPE and Overcooked, ``episode_length`` in MABrax.
 
@@ -318,7 +319,8 @@ def jaxmarl_environment(name: str, env: Any, family: Family, shaping: float = 0.
         name: name of the environment.
         env: JaxMARL's environment.
         family: its properties beyond JaxMARL's interface.
-        shaping: weight of the shaped rewards in ``info["shaped_reward"]``.
+        shaping: weight of the shaped rewards in ``info["shaped_reward"]``. If not 0, the environment's state is
+            (JaxMARL's, the sum so far) and ``sparse_return`` is a metric: the score of the episode without them.
     """
     spec = _describe(name, env, family, shaping)
     agents = spec.agents
@@ -355,15 +357,18 @@ def jaxmarl_environment(name: str, env: Any, family: Family, shaping: float = 0.
     def reset(key: PRNGKeyArray) -> tuple[Any, Step]:
         seen, state = env.reset(key)
         everyone, nothing, no = jnp.ones(len(agents), bool), jnp.zeros(len(agents)), jnp.asarray(False)
-        # Some states hold Python numbers at first.
-        return jax.tree.map(jnp.asarray, state), make_step(seen, state, everyone, nothing, no, no, first=True)
+        outcome = make_step(seen, state, everyone, nothing, no, no, first=True)
+        state = jax.tree.map(jnp.asarray, state)  # some hold Python numbers at first
+        return ((state, jnp.zeros(())) if shaping else state), outcome
 
     def step(key: PRNGKeyArray, state: Any, action: Array) -> tuple[Any, Step]:
+        state, sparse = state if shaping else (state, jnp.zeros(()))
         moves = zip(agents, action, spec.action_dims, strict=True)
         chosen = {agent: move if move.ndim == 0 else move[:width] for agent, move, width in moves}
         seen, state, earned, done, info = env.step_env(key, state, chosen)
         reward = jnp.stack([earned[agent] for agent in agents]).astype(jnp.float32)
         if shaping:
+            sparse += reward.mean() if spec.score == "mean" else reward.sum()
             reward += shaping * jnp.stack([info["shaped_reward"][agent] for agent in agents])
         alive = jnp.ones(len(agents), bool)
         if family.mortal:
@@ -371,9 +376,15 @@ def jaxmarl_environment(name: str, env: Any, family: Family, shaping: float = 0.
         last = done["__all__"]
         outcome = make_step(seen, state, alive, reward, family.terminated(env, state, last), last, first=False)
         metrics = [jnp.asarray(metric(env, state), jnp.float32) for metric in family.metrics.values()]
-        return state, outcome._replace(metrics=jnp.stack(metrics)) if metrics else outcome
+        metrics += [sparse] if shaping else []
+        outcome = outcome._replace(metrics=jnp.stack(metrics)) if metrics else outcome
+        return ((state, sparse) if shaping else state), outcome
 
-    render = None if family.draw is None else lambda state: family.draw(env, state)  # pyright: ignore[reportOptionalCall]
+    def draw(state: Any) -> Scene:
+        assert family.draw is not None
+        return family.draw(env, state[0] if shaping else state)
+
+    render = None if family.draw is None else draw
     return Environment(spec, reset, step, render)
 
 
@@ -401,7 +412,7 @@ def _describe(name: str, env: Any, family: Family, shaping: float) -> EnvSpec:
         horizon=family.horizon(env),
         shared_reward=shared,
         score="mean" if family.shared_reward else "sum",
-        metrics=tuple(family.metrics),
+        metrics=(*family.metrics, *(("sparse_return",) if shaping else ())),
         novel=() if family.novel is None else family.novel(env),
         parts=tuple((Part(shape),) for shape in shapes) if shaped else None,
         rivals=rivals_of(agents),
