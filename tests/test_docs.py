@@ -133,6 +133,22 @@ def test_a_claim_has_a_short_line_a_note_and_a_place_in_the_index() -> None:
     assert set(re.findall(r"\(claims-notes\.md#([\w-]+)\)", index)) == set(titles)
 
 
+def test_a_claim_without_a_record_is_marked() -> None:
+    """A note about records begins with the studies that wrote them, and any other with the commands."""
+    docs = ROOT / "docs"
+    page, notes = ((docs / f"{name}.md").read_text(encoding="utf-8") for name in ("studies", "claims-notes"))
+    claims = re.findall(r"^\| [^|]+ \| [^|]+ \| ([^|]+) \|.*\(claims-notes\.md#([\w-]+)\) \|$", page, re.MULTILINE)
+    again = {
+        heading(part.partition("\n")[0]): part.partition("**Again:** ")[2].split("\n\n")[0]
+        for part in notes.split("\n### ")[1:]
+    }
+    assert len(claims) > 80
+    for number, name in claims:
+        text = again[name]
+        recorded = "studies/results/" in text if text.startswith("`shoal study ") else text.startswith("[a test](")
+        assert recorded != number.endswith("‡"), name
+
+
 def test_the_environments_in_commands_exist() -> None:
     found = {name for page in PAGES for name in IN_COMMAND.findall(page.read_text(encoding="utf-8"))}
     assert len(found) > 30

@@ -1,5 +1,7 @@
 """Policies that come with Shoal: their names, their files, and that nothing is written beside them."""
 
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +10,12 @@ import numpy as np
 import pytest
 
 import shoal as library
+from shoal.cli.command_line import parse_words
+from shoal.cli.train import train
+from shoal.config.resolve import configured
 from shoal.errors import InputError
+from shoal.options.flags import leaves
+from shoal.runs import behaviour
 from shoal.runs.load import load
 from shoal.storage import zoo
 from shoal.storage.folders import read_evaluation
@@ -57,6 +64,37 @@ def test_the_page_has_the_command_and_the_score_of_each() -> None:
         (row,) = [line for line in page.split("\n") if line.startswith(f"| `{name}` |")]
         assert f"| `{command.removeprefix('shoal train ')}` |" in row and found["episodes"] == 1024
         assert f"| {found['mean']:.2f} ({found['low']:.2f} … {found['high']:.2f}) |" in row
+
+
+def changed_since(folder: Path) -> set[str]:
+    """What a policy's command and today's code do otherwise than the run that trained it, by its ``run.json``."""
+    words = shlex.split(zoo.read_card(folder).command)[2:]
+    groups = parse_words(*train(words))
+    env = groups.pop("env", {})
+    flags = {name: value for group in groups.values() for name, value in group.items()}
+    now, was = configured(*words[:2], env=env, flags=flags), configured(None, None, config=folder)
+    assert (now.algorithm, now.environment, now.env) == (was.algorithm, was.environment, was.env)
+    new, old = (
+        {leaf.name: leaf.value for part in (one.settings, one.config) for leaf in leaves(part)}
+        for one in (now.values, was.values)
+    )
+    known = behaviour.kept(read_run_json(folder)["made_with"]) or {}
+    return {
+        f"`{name}` {old[name]:.3g}, now {value:.3g}"
+        for name, value in new.items()
+        if value != old[name] and name not in now.values.sized
+    } | set(behaviour.changes(known, was.algorithm, was.name, old))
+
+
+def test_the_page_names_what_differs_between_a_command_and_the_run_that_it_trained() -> None:
+    page = (shipped.docs() / "zoo.md").read_text("utf-8").partition("| changed since |")[2].partition("\n\n")[0]
+    said = {
+        name: set(changes.split("; "))
+        for changes, names in re.findall(r"^\| (.+) \| ((?:`[\w-]+`(?:, )?)+) \|$", page, re.MULTILINE)
+        for name in re.findall("`(.+?)`", names)
+    }
+    found = {name: changed_since(shipped.zoo() / name) for name in zoo.names()}
+    assert said == {name: changes for name, changes in found.items() if changes}
 
 
 def test_the_zoo_is_small() -> None:

@@ -1,12 +1,17 @@
 """The studies that ship: their pages are what their records give, and nothing in them was typed by hand."""
 
+import json
+import lzma
 import re
+import textwrap
+from collections.abc import Mapping
 from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shoal.studies.archive import ARCHIVE_FILE
 from shoal.studies.keys import label
 from shoal.studies.limits import limits_of
 from shoal.studies.plan import Cell, plan
@@ -141,3 +146,58 @@ def test_a_default_is_decided_by_a_study_with_seeds_of_its_own() -> None:
         own = all(seed in decision for seed in first_seeds(read_study(STUDIES / f"{name}.toml")))
         assert own != (name in OTHER_SEEDS), name
     assert cited >= OTHER_SEEDS.keys()
+
+
+GROUPS = {
+    "skirmish": "skirmish",
+    "mpe": "particle environments",
+    "mamujoco": "MuJoCo's robots",
+    "lbf": "foraging",
+    "grid": "Pursuit and the stag hunt",
+    "pettingzoo:sisl.pursuit_v5": "Pursuit and the stag hunt",
+}
+"""What the page calls an environment or its family."""
+OTHERS = "all others"
+
+
+def has_accelerator(machine: Mapping[str, Any]) -> bool:
+    """Whether a machine of a record's ``hardware`` has a device other than its processor."""
+    return any(device["platform"] != "cpu" for device in machine["devices"])
+
+
+def sum_of_the_records() -> str:
+    """The last paragraph of docs/studies.md."""
+    found = [json.loads(path.read_bytes()) for path in STUDIES.glob("records/*/*.json")]
+    for archive in STUDIES.glob(f"records/*/{ARCHIVE_FILE}"):
+        found += map(json.loads, lzma.decompress(archive.read_bytes()).splitlines())
+    runs = [one for one in found if "cell" in one and "run" in one]
+    steps = sum(len(one["evaluation"]["scores"]) * one["evaluation"]["step"] for one in runs)
+    hours = dict.fromkeys((*GROUPS.values(), OTHERS), 0.0)
+    on_one = of_hatd3 = elsewhere = 0.0
+    count = begun = 0
+    for one in runs:
+        took, name = sum(one["seconds"].values()) / 3600, one["run"]["environment"]
+        if has_accelerator(one["hardware"]):
+            elsewhere, count = elsewhere + took, count + 1
+            continue
+        begun += any(map(has_accelerator, one["hardware"].get("earlier", ())))
+        hours[GROUPS.get(name) or GROUPS.get(name.partition("/")[0], OTHERS)] += took
+        if one["hardware"]["cores"] == 1:
+            on_one += took
+            of_hatd3 += took * (one["run"]["algorithm"] == "hatd3")
+    kept, drawn = (sum(path.stat().st_size for path in STUDIES.glob(one)) for one in ("records/*/*", "results/*.png"))
+    return (
+        f"All records together: {len(runs):,} runs of {len({one['study'] for one in runs})} studies, "
+        f"{steps / 1e9:.2f} billion environment steps, {sum(hours.values()):.0f} hours on CPUs ({on_one:.0f} of them "
+        f"on one core, {of_hatd3:.0f} of these HATD3's; the others on two) and {elsewhere:.1f} hours of {count} runs "
+        f"on an H100 and an H200, many at a time. {begun} runs were begun there and ended on CPUs. Hours on CPUs: "
+        f"{', '.join(f'{one:.0f} in {name}' for name, one in hours.items())}. The records have {kept / 1e6:.1f} MB, "
+        f"the figures of their pages {drawn / 1e6:.1f} MB."
+    )
+
+
+def test_the_page_counts_the_records_as_they_are() -> None:
+    said = sum_of_the_records()
+    page = (STUDIES.parent / "docs" / "studies.md").read_text(encoding="utf-8")
+    found = said in " ".join(page.split())
+    assert found, f"The last paragraph of docs/studies.md must be:\n\n{textwrap.fill(said, 140)}\n"
