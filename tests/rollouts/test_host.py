@@ -21,7 +21,7 @@ import counters
 from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.rollouts import fused
-from shoal.rollouts.host import HostRollout, Parallelism
+from shoal.rollouts.host import PLAYED, HostRollout, Parallelism
 from shoal.types import Step, Trajectory
 
 E, T = 6, 9
@@ -220,6 +220,25 @@ def test_whole_episodes_are_played_by_all_alike() -> None:
     with rolling(counters.hosted(), 0, seeds=2) as (rollout, _):
         np.testing.assert_array_equal(rollout.play(act, jnp.zeros(2), keys, 15)[0], returns)
     assert len(np.unique(returns.round(4), axis=1)) > 1 and not (lengths == lengths[0, 0]).all()
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_nothing_compiles_in_what_was_prepared(bound: bool) -> None:
+    """Its time would be in the seconds of training and of evaluations; also where the policy is bound to a device."""
+    compiled: list[str] = []
+    learner, keys = np.zeros(1, np.float32), jax.random.split(jax.random.key(1), 1)
+    if bound:
+        learner, keys = jax.device_put((learner, keys), jax.devices()[0])
+    jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
+    with rolling(counters.hosted(), 0) as (rollout, _):
+        rollout.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
+        rollout.prepare(act, learner, keys, False, T)
+        rollout.prepare(act, learner, keys, True, PLAYED, 0)
+        assert any("backend_compile" in event for event in compiled)
+        compiled.clear()
+        rollout.collect(act, learner, keys)
+        rollout.play(act, learner, keys, 4)
+    assert not any("backend_compile" in event for event in compiled)
 
 
 def test_a_game_is_not_stepped_after_its_last_episode() -> None:

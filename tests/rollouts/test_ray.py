@@ -19,13 +19,17 @@ import pytest
 
 import counters
 import shoal
+from shoal.algorithms import iql
 from shoal.errors import GameError, InputError
+from shoal.options.flags import override
 from shoal.rollouts import fused
 from shoal.rollouts.host import Parallelism
-from shoal.rollouts.ray import Chunk, Member, RayRollout, actors, connect, joined_chunks
+from shoal.rollouts.ray import Chunk, Member, RayRollout, _blank, actors, connect, joined_chunks
 from shoal.runs import api as training
 from shoal.runs.api import trainer_of
+from shoal.runs.run import Run
 from shoal.training.feed import wanted
+from shoal.training.settings import Settings
 from shoal.training.stopping import Stop
 from shoal.training.trainer import Trainer
 from support import processes
@@ -216,6 +220,24 @@ def test_impossible_options_are_refused(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(InputError, match=r"pip install 'ray>="):
         shoal.train("ippo", counters.hosted(), **flags)
     assert not (tmp_path / "run").exists()
+
+
+def test_replay_buffers_of_other_actors_are_refused(tmp_path: Path) -> None:
+    """By the options that made them, rather than by the shape of an array."""
+
+    def made(**flags: Any) -> Trainer:
+        small = {"num_envs": 4, "rollout_length": 8, "steps": 64.0, "tensorboard": False, "devices": 1}
+        config = override(iql.Config(), {"hidden": (4,), "batch_size": 8, "buffer_size": 320, "learning_starts": 32})
+        settings = override(Settings(), small | flags)
+        return trainer_of(Run(tmp_path, "iql", "counters:hosted", {}, settings, config, counters.hosted()), False)
+
+    first = made(workers="ray", num_workers=2)
+    first.state = jax.tree.map(_blank, first.program.template())
+    first.save()
+    for other in ({"workers": "ray", "num_workers": 4}, {"num_workers": 0}):
+        with pytest.raises(InputError, match="only with the --workers, and with Ray the --num-workers, that it was"):
+            made(**other).restore()
+    made(workers="ray", num_workers=2).restore()
 
 
 def test_as_many_actors_as_divide(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,11 +24,14 @@ import counters
 import shoal as library
 import toys
 from shoal.errors import InputError, WriteError
+from shoal.runs import build as building
 from shoal.runs.agent import Agent
 from shoal.runs.api import trainer_of
+from shoal.sides.past_selves import against_past
 from shoal.storage.folders import acts_greedily
 from shoal.training import ending
 from shoal.training.trainer import Continued
+from shoal.types import Algorithm
 from support.trained import SMALL
 from support.trained import one_program as shared_programs
 
@@ -97,6 +101,25 @@ def test_parts_give_the_bits_of_the_whole(whole: library.Run, trained: Agent) ->
 def test_parts_with_schedules_give_the_bits_of_the_whole(falling: Agent, tmp_path: Path) -> None:
     whole = library.train("mappo", toys.busy, folder=tmp_path / "run", eval_episodes=0, **FALLING)
     assert all((x == y).all() for x, y in zip(arrays(whole), arrays(falling.run), strict=True))
+
+
+@pytest.mark.parametrize(("name", "flags", "every"), [("ippo", {}, 50), ("iql", {"learning_starts": 320}, 45)])
+def test_past_selves_of_parts_are_those_of_the_whole(
+    name: str, flags: dict[str, Any], every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the part ends in which the agent is built again. Of 100 rollouts, nine only fill the buffer of iql."""
+    asked: list[int] = []
+
+    def spy(*parts: Any) -> Algorithm:
+        asked.append(parts[4])
+        return against_past(*parts)
+
+    monkeypatch.setattr(building, "against_past", spy)
+    small = {"opponents": "past", "past_window": 2, "num_envs": 8, "rollout_length": 4, "devices": 1, "hidden": (4,)}
+    run = library.agent(name, toys.busy, folder=tmp_path / "run", steps=3200, **small, **flags).run
+    for steps in (3200.0, 64.0, 6400.0):
+        building.build(name, run.env, run.config, replace(run.settings, steps=steps))
+        assert asked[-1] == every
 
 
 def test_it_evaluates_and_acts_as_the_run(whole: library.Run, trained: Agent) -> None:

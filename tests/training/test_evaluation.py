@@ -16,6 +16,7 @@ from shoal.options.flags import override
 from shoal.statistics.intervals import interval
 from shoal.training import evaluation
 from shoal.training.episodes import record_episodes
+from shoal.training.settings import Settings
 from shoal.types import Algorithm, Environment, Learner, Scale
 
 SEEDS, EPISODES = 2, 6
@@ -192,6 +193,13 @@ def test_a_metric_has_its_mean_and_interval() -> None:
     assert kept["won"]["mean"] == 0.375 and kept["won"]["per_seed"] == [0.25, 0.5] and kept["kills"]["episodes"] == 3
     with pytest.raises(InputError, match="metric"):
         result.metric("wom")
+
+
+def test_evaluations_of_a_run_on_a_cluster_have_workers_for_this_machine() -> None:
+    """Its actors may be many more."""
+    env, settings = counters.hosted(), Settings(workers="ray", num_workers=64, worker_timeout=7.0)
+    assert evaluation.workers_of(env, settings) == (None, 7.0)
+    assert evaluation.workers_of(env, dataclasses.replace(settings, workers="processes")) == (64, 7.0)
 
 
 @pytest.mark.parametrize("episodes", [0, -1])

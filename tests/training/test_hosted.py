@@ -22,13 +22,14 @@ from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.options.flags import flags_of
 from shoal.rollouts import fused
-from shoal.rollouts.host import HostRollout, Parallelism
+from shoal.rollouts.host import HostRollout, Parallelism, Workers
 from shoal.runs import api
 from shoal.runs import api as training
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
-from shoal.training import crossplay, evaluation, pretraining
+from shoal.training import crossplay, evaluation, hosted, pretraining
 from shoal.training.settings import Settings
+from shoal.training.sharding import plan_layout
 from shoal.training.trainer import Trainer
 from shoal.types import Learner
 from support import processes, trained
@@ -120,6 +121,30 @@ def test_an_environment_that_breaks_takes_nothing_that_was_learned(tmp_path: Pat
     assert (judged.metrics["won"][judged.lengths < counters.HORIZON] == 1).all()  # nothing else ends one early
     with Image.open(run.replay(tmp_path / "play.gif", episodes=1, seed=1)) as picture:
         assert getattr(picture, "n_frames", 1) > 1
+
+
+def test_acting_compiles_before_its_time_is_measured() -> None:
+    """In training and in evaluations: neither ``seconds`` nor the time budget contains it, nor ``greedy/seconds``."""
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, fun_name="", **__: compiled.append(fun_name) if "backend_compile" in event else None
+    )
+    algorithm, env = counters.algorithm("ippo", 4, orthogonal=False), counters.hosted()
+    algorithm = algorithm._replace(update=lambda learner, experience, key: (learner, {}))
+    settings, layout = Settings(num_envs=4, rollout_length=8, num_workers=0), plan_layout(1, 4, 1)
+    program = hosted.compile_host_program(env, algorithm, layout, settings, print, lambda: algorithm)
+    evaluator = evaluation.Evaluator(env, algorithm, 2, None, Workers(0))
+    state = program.init(layout.keys(0))
+    learner = evaluation.learner_of(jax.device_get(state.learner.policy))
+    advance, acting = program.start(state), {"jit(one)", "jit(_draw)"}
+    evaluator.prepare(learner)
+    assert acting <= set(compiled)
+    compiled.clear()
+    advance(state, np.int32(1))
+    evaluator(learner, jax.random.key(0))
+    assert acting.isdisjoint(compiled)
+    program.close()
+    evaluator.close()
 
 
 def test_a_run_resumed_before_it_learns_begins_other_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from shoal.training.progress import Progress, clock, readable
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
 from shoal.types import Environment, EpisodeStats
+from support import trained
 
 SEEDS, UPDATES = 2, 30
 
@@ -162,6 +163,41 @@ def test_a_shorter_row_after_resuming(tmp_path: Path) -> None:
     trainer.log.flush()
     assert trainer.update == UPDATES
     assert [row["update"] for row in log.read_log(tmp_path)] == [21, 26, 30]
+
+
+@pytest.mark.parametrize("names", [("won", "steps", "luck", "calm"), ("won", "steps", "calm")])
+def test_a_row_goes_on_where_the_metrics_of_episodes_have_changed(names: tuple[str, ...], tmp_path: Path) -> None:
+    """With sums of the new metrics alone."""
+    metrics, stats = reports()
+    state = trained.idle_program().init(None)
+
+    def trainer(env: Environment) -> Trainer:
+        made = trainer_in(tmp_path, env, steps=UPDATES * 48, rows=1, devices=1)
+        made.program = made.program._replace(template=lambda: state)
+        return made
+
+    def said(part: slice, count: int, value: float) -> Any:
+        known = np.repeat(stats.episodes[..., None], count, -1)
+        return jax.tree.map(lambda x: x[part], (metrics, stats._replace(metrics=value * known, known=known)))
+
+    env = toys.busy()
+    first = trainer(env)
+    first.state = state
+    first._take(said(slice(0, 20), 3, 1.0), 20, 0.5)
+    first.save()
+
+    def step(*given: Any) -> Any:
+        after, outcome = env.step(*given)
+        return after, outcome._replace(metrics=jax.numpy.resize(outcome.metrics, len(names)))
+
+    later = trainer(Environment(dataclasses.replace(env.spec, metrics=names), env.reset, step))
+    later.restore()
+    later._take(said(slice(20, UPDATES), len(names), 2.0), UPDATES - 20, 0.5)
+    later.log.flush()
+    (row,) = log.read_log(tmp_path)
+    assert row["update"] == UPDATES and all(row[name] == [2.0, 2.0] for name in names)
+    np.testing.assert_allclose(row["episode_length"], 5.0)
+    np.testing.assert_allclose(row["entropy"], metrics["entropy"].mean(0))
 
 
 def test_every_seed_starts_from_its_own_number(tmp_path: Path) -> None:

@@ -752,5 +752,32 @@ def test_a_strangers_folder_joins_no_cluster(here: Path, shoal: Callable, monkey
     assert code == 2 and "would use a Ray cluster" in err and "--trust" in err
 
 
+def test_a_strangers_folder_without_a_checkpoint_starts_from_no_other_run(here: Path) -> None:
+    """Also where it has a folder for them."""
+    folder = written(here / "run", "mpe/simple_spread", {}, init_from=str(here / "other"))
+    run, checkpoints = library.open_run(folder), folder / "checkpoints"
+    for _ in range(2):
+        with pytest.raises(InputError, match=f"would start from {here / 'other'}"):
+            opening.permit_training(run, False, {})
+        checkpoints.mkdir(exist_ok=True)
+    (checkpoints / "0").mkdir()
+    opening.permit_training(run, False, {})
+
+
+def test_a_strangers_folder_names_no_cluster(here: Path, shoal: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the user gives the workers, and not whose they are."""
+    monkeypatch.setattr("shoal.rollouts.ray.connect", lambda *_: pytest.fail("connected"))
+    folder = written(here / "run", "gymnasium:CartPole-v1", {}, address="evil:6379")
+    code, _, err = shoal("train", "--resume", folder, "--workers", "ray")
+    assert code == 2 and "would use a Ray cluster" in err and "or give workers and address yourself" in err
+    run = library.open_run(folder)
+    for given in ({}, {"workers": "processes"}, {"workers": "ray"}):
+        with pytest.raises(InputError, match="would use a Ray cluster"):
+            opening.permit_training(run, False, given)
+        opening.permit_training(run, True, given)
+        opening.permit_training(run, False, given | {"address": None})
+        opening.permit_training(run, False, given | {"address": "mine:6379"})
+
+
 def test_every_family_says_what_it_imports() -> None:
     assert permission.PACKAGES.keys() == registry.FAMILIES.keys()

@@ -252,6 +252,17 @@ class HostRollout:
             self._act[act, greedy] = jax.jit(jax.vmap(one, axis_name=SEEDS))
         return self._act[act, greedy]
 
+    def prepare(
+        self, act: Act, learner: PyTree, keys: Key[Array, " S"], greedy: bool, length: int, *numbers: int
+    ) -> None:
+        """Compile what :meth:`collect` computes (``length`` T) or :meth:`play` (:data:`PLAYED` and a number), so that
+        neither of them has to; arguments are like theirs."""
+        half, decide = self.halves[0], self.acting(act, greedy)
+        key = jax.device_get(self._seeds(keys, length, half.index, *numbers))[0][0]
+        step, carry = half.shaped(visible(blank(self.env.spec, len(keys) * half.size))), half.initial
+        for _ in range(2):  # a state that was computed may be on its device in another way than the initial one
+            carry, *_ = jax.block_until_ready(decide(learner, carry, step, key))
+
     def collect(
         self, act: Act, learner: PyTree, keys: Key[Array, " S"], greedy: bool = False, part: int = 0
     ) -> tuple[Trajectory, EpisodeStats]:

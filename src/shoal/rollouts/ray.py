@@ -192,10 +192,14 @@ class Actor:
         self.parallelism, self.length, self.begun = parallelism, length, False
 
     def ready(self) -> None:
-        """Build environments and algorithm; not in the constructor, whose errors Ray reports less clearly."""
+        """Build environments and algorithm, and compile; not in the constructor, whose errors Ray reports less
+        clearly."""
         env, remake = pickle.loads(self.recipe)
         self.algorithm: Algorithm = remake()
         self.rollout = HostRollout(env, self.algorithm.initial_carry, self.parallelism, self.length)
+        keys = jax.random.split(jax.random.key(0), self.parallelism.seeds)
+        learner = jax.eval_shape(jax.vmap(self.algorithm.init), keys)._replace(optimiser=())
+        self.rollout.prepare(self.algorithm.act, jax.tree.map(_blank, learner), keys, False, self.length)
 
     def collect(self, order: Order, slot: int, learner: PyTree) -> Chunk:
         """T steps of its environments."""
@@ -205,6 +209,13 @@ class Actor:
         keys = _keys(order.keys, order.number)
         trajectory, stats = self.rollout.collect(self.algorithm.act, learner, keys, part=slot)
         return Chunk(slot, order.version, trajectory, stats)
+
+
+def _blank(leaf: jax.ShapeDtypeStruct) -> Any:
+    """An array in the place of a learner's: zeros, or keys."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.split(jax.random.key(0), leaf.shape)
+    return np.zeros(leaf.shape, leaf.dtype)
 
 
 def _keys(data: np.ndarray, number: int) -> Array:

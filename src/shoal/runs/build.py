@@ -22,9 +22,8 @@ from shoal.environments.wrappers import Wrapping, changed, wrap
 from shoal.equations.reduce import DEVICES
 from shoal.errors import CheckpointError, IndivisibleError, InputError, shortened
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, override
-from shoal.rollouts.host import Parallelism, Workers
+from shoal.rollouts.host import Parallelism
 from shoal.rollouts.ray import actors
-from shoal.rollouts.worker import local_workers
 from shoal.sides.opponents import PAST, FrozenPolicies, against
 from shoal.sides.past_selves import against_past
 from shoal.sides.reward_normalisation import normalise_rewards
@@ -34,7 +33,7 @@ from shoal.storage.manifest import identity
 from shoal.storage.zoo import located, shown
 from shoal.training import checks, feed, hosts, pretraining, sharding
 from shoal.training.crossplay import first_side, past_sides
-from shoal.training.evaluation import BEST_FOLDER
+from shoal.training.evaluation import BEST_FOLDER, workers_of
 from shoal.training.hosted import host_trajectory_shape
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.trust.run_file import described_run
@@ -286,11 +285,6 @@ def check_hosts(algorithm: str, env: AnyEnvironment, config: Any, settings: Sett
     scale = Scale(settings.num_envs, settings.rollout_length, settings.schedule_updates)
     if pretraining.preparation(algorithms.get(algorithm), env.spec, config, scale) is not None:
         raise InputError(f"{algorithm} collects experience before training, which --hosts cannot do.")
-
-
-def workers_of(env: AnyEnvironment, settings: Settings) -> Workers:
-    """The workers that step an environment outside of training."""
-    return Workers(local_workers(env, settings.num_workers), settings.worker_timeout)
 
 
 def wrapped_environment(built: AnyEnvironment, settings: Settings) -> AnyEnvironment:

@@ -17,6 +17,7 @@ from shoal.runs.run import Run
 from shoal.security import reading, user_modules
 from shoal.sides.opponents import PAST
 from shoal.storage import manifest
+from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.zoo import located
 from shoal.system import notices
 from shoal.system.files import reason, write_bytes
@@ -77,16 +78,19 @@ def permit_training(run: Run, trust: bool, flags: dict[str, Any]) -> None:
 
     Raises:
         InputError: a symbolic link leads out of the folder, even if it is trusted; or an untrusted folder's settings
-            use a Ray cluster, or it would start from another run.
+            use a Ray cluster or have the address of one, or it would start from another run.
     """
     reading.check_inside(run.folder)
     if trust or own_record(run.folder, config_of_run(run.folder)) is not None:
         return
     why = why_not_own(run.folder, config_of_run(run.folder))
-    if run.settings.init_from and not (run.folder / "checkpoints").is_dir():
+    if run.settings.init_from and Checkpoints(run.folder / "checkpoints").latest() is None:
         raise InputError(f"{run.folder} {why}, and would start from {run.settings.init_from}: {TRUST}.")
-    if run.settings.workers == "ray" and "workers" not in flags:
-        raise InputError(f"{run.folder} {why}, and would use a Ray cluster: {TRUST}, or give workers yourself.")
+    joins = run.settings.workers == "ray" and "workers" not in flags
+    if joins or (run.settings.address is not None and "address" not in flags):
+        raise InputError(
+            f"{run.folder} {why}, and would use a Ray cluster: {TRUST}, or give workers and address yourself."
+        )
 
 
 def keep_run_json(run: Run) -> None:

@@ -26,7 +26,6 @@ from shoal.runs.build import (
     opponents_of,
     saved_policy,
     with_critic,
-    workers_of,
     wrapped_environment,
 )
 from shoal.runs.load import load, seed_index
@@ -39,7 +38,7 @@ from shoal.system.files import written_to
 from shoal.system.forks import check_not_forked
 from shoal.training import ending, evaluation
 from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, draw_episodes, record_episodes
-from shoal.training.evaluation import Evaluation, learner_of
+from shoal.training.evaluation import Evaluation, learner_of, workers_of
 from shoal.training.program_cache import key_of
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.sharding import Layout, one_device_per_core

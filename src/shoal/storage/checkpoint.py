@@ -38,6 +38,11 @@ from shoal.system.files import dumps, from_json
 from shoal.system.notices import Warn
 from shoal.types import PyTree
 
+
+class BuffersError(CheckpointError):
+    """The replay buffers of a checkpoint differ from those of the run."""
+
+
 # Conversion of a pytree to a flat list of named host arrays and back, for checkpoints.
 
 
@@ -112,7 +117,8 @@ def check_leaves(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
     of the observations of all agents stand for those of each agent.
 
     Raises:
-        CheckpointError: it does not; the message names the first leaf that differs.
+        CheckpointError: it does not; the message names the first leaf that differs. It is a :class:`BuffersError` if
+            that is one of replay buffers.
     """
     for there, here in zip_longest(stored, wanted):
         if there == here:
@@ -128,12 +134,13 @@ def check_leaves(stored: list[Leaf], wanted: list[Leaf], step: int) -> None:
             what = f"it lacks {here.name!r} ({here})"
         else:
             what = f"{here.name!r} is {there} in the checkpoint and {here} in this run"
-        if any(leaf is not None and f"{leaf.name}/".startswith(ENVIRONMENT) for leaf in (there, here)):
+        if _inside(ENVIRONMENT, there, here):
             raise CheckpointError(
                 f"The state of the environment has changed since the checkpoint of step {step} was made: {what}. Train "
                 "again, or continue the run with the version of the environment that it was made with."
             )
-        raise CheckpointError(f"The checkpoint of step {step} does not match this run: {what}.")
+        kind = BuffersError if _inside(FEED, there, here) else CheckpointError
+        raise kind(f"The checkpoint of step {step} does not match this run: {what}.")
 
 
 def _for_each_agent(there: Leaf, here: Leaf) -> bool:
@@ -142,8 +149,12 @@ def _for_each_agent(there: Leaf, here: Leaf) -> bool:
     return inside and there.dtype == here.dtype and there.shape == here.shape[:-2] + here.shape[-1:]
 
 
-ENVIRONMENT = "rollout/env/"
-"""Where the state of environments lies in that of a run."""
+def _inside(part: str, *leaves: Leaf | None) -> bool:
+    return any(leaf is not None and f"{leaf.name}/".startswith(part) for leaf in leaves)
+
+
+ENVIRONMENT, FEED = "rollout/env/", "feed/"
+"""Where the state of environments and replay buffers lie in that of a run."""
 RENAMED = {"floor": "epsilon", "utilities": "actor", "mixer": "critic", "guests": "frozen_policies"}
 """Fields by the name that they had in earlier checkpoints."""
 
@@ -304,6 +315,13 @@ class Checkpoints:
     def file(self, name: str, step: int | None = None) -> bytes | None:
         """The file ``name`` of the newest checkpoint (or of ``step``) in which it is intact; None if there is none."""
         return newest_file(self.folder, name, step)
+
+    def recorded(self, step: int, *keys: str) -> Any:
+        """An entry, by its path, of the configuration that the checkpoint of ``step`` recorded; None without one."""
+        found = from_json(reading.parse_json(self.file("index.json", step) or b"null"))
+        for key in ("run", "config", *keys):
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
 
     def drop_after(self, step: int) -> None:
         """Remove the checkpoints after ``step``, from which the run resumes.

@@ -18,7 +18,7 @@ from shoal.game import HostEnvironment
 from shoal.options.convert import convert_value
 from shoal.plots.charts import SHARES, metric_words
 from shoal.rollouts import fused
-from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
+from shoal.rollouts.host import PLAYED, WORKERS, HostRollout, Parallelism, Workers
 from shoal.rollouts.worker import local_workers
 from shoal.statistics.intervals import interval, interval_text
 from shoal.storage.checkpoint import Checkpoints
@@ -214,6 +214,13 @@ def evaluate(
         return evaluator(learner, key)
 
 
+def workers_of(env: AnyEnvironment, settings: Settings) -> Workers:
+    """The worker processes of this machine that step an environment outside of training: with Ray, whose actors may be
+    more than it has cores, as many as by default."""
+    wanted = None if settings.workers == "ray" else settings.num_workers
+    return Workers(local_workers(env, wanted), settings.worker_timeout)
+
+
 class Evaluator:
     """:func:`evaluate` for repeated use: compiled once, with the worker processes of a host environment kept."""
 
@@ -261,22 +268,25 @@ class Evaluator:
         return in_modes(self.env.spec, self.greedy, lambda greedy: [x[:, halves[greedy]] for x in played])
 
     def prepare(self, learner: Learner) -> None:
-        """Compile, or start the worker processes of a host environment, unless that is done already.
+        """Compile, and start the worker processes of a host environment, unless that is done already.
 
         Raises:
             InputError: the episodes do not fit in memory.
         """
+        if self._rollout is not None or self._compiled is not None:
+            return
         seeds, act, carry = len(jax.tree.leaves(learner)[0]), self.algorithm.act, self.algorithm.initial_carry
+        keys = jax.random.split(jax.random.key(0), seeds)
         if isinstance(self.env, HostEnvironment):
-            if self._rollout is None:
-                parallelism = Parallelism(seeds, min(self.episodes, ENVS), *self.workers)
-                self._rollout = HostRollout(self.env, carry, parallelism, 1)
-        elif self._compiled is None:
+            parallelism = Parallelism(seeds, min(self.episodes, ENVS), *self.workers)
+            self._rollout = HostRollout(self.env, carry, parallelism, 1)
+            for greedy in (True, False) if self.greedy is None else (self.greedy,):
+                self._rollout.prepare(act, learner, keys, greedy, PLAYED, 0)
+        else:
             count = self.episodes if self.greedy is not None else 2 * self.episodes
             memory.check_episode_memory(self.env.spec, seeds, count, self.env.spec.horizon, "episodes")
             act = act if self.greedy is not None else half_greedy(act, self.episodes)
             one = first_episodes(self.env, act, carry(count), count, self.greedy is not False)
-            keys = jax.random.split(jax.random.key(0), seeds)
             self._compiled = wait(jax.jit(jax.vmap(one, axis_name=fused.SEEDS)).lower(learner, keys).compile)
 
     def close(self) -> None:
@@ -434,8 +444,7 @@ class Selection:
         Returns:
             The log's columns ``greedy/return``, ``greedy/METRIC`` (for each seed; None where unknown), the same with
             ``sampled/`` if both modes were played, with ``sampled/better`` (0 or 1, :func:`preferred`), and
-            ``greedy/seconds``, the wall time of this evaluation. On the
-            device it is without compilation; the first one of a host environment has the start of its workers.
+            ``greedy/seconds``, the wall time of this evaluation, without compilation and the start of workers.
         """
         policy = jax.device_get(policy)
         self.evaluator.prepare(learner_of(policy))
@@ -514,10 +523,9 @@ def selection_of(
     """The evaluations during training by ``settings``, or None. Other arguments are those of :class:`Selection`."""
     if settings.eval_every is None:
         return None
-    workers = Workers(local_workers(env, settings.num_workers), settings.worker_timeout)
     both = algorithm.stochastic and settings.eval_episodes != 0  # otherwise nothing decides how the policies act
     episodes = settings.episodes_between(env, 2 if both else 1)
-    evaluator = Evaluator(env, algorithm, episodes, None if both else True, workers)
+    evaluator = Evaluator(env, algorithm, episodes, None if both else True, workers_of(env, settings))
     return Selection(evaluator, settings, folder, run, guard)
 
 

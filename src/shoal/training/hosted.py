@@ -47,6 +47,10 @@ class Collector(Protocol):
         """Start an episode in every environment."""
         ...
 
+    def prepare(self, learner: Learner, keys: Key[Array, " S"]) -> None:
+        """Compile what :meth:`collect` computes for such a learner and such keys, so that its time is without it."""
+        ...
+
     def collect(self, learner: Learner, version: int, keys: Key[Array, " S"]) -> Collected:
         """One rollout; ``version`` is the number of updates that ``learner`` has had."""
         ...
@@ -65,6 +69,10 @@ class ProcessCollector:
         self.rollout = HostRollout(env, algorithm.initial_carry, parallelism, settings.rollout_length, warn)
         self.init = self.rollout.init
         self.close = self.rollout.close
+
+    def prepare(self, learner: Learner, keys: Key[Array, " S"]) -> None:
+        """See :class:`Collector`."""
+        self.rollout.prepare(self.act, acting_learner(learner), keys, False, self.rollout.length)
 
     def collect(self, learner: Learner, version: int, keys: Key[Array, " S"]) -> Collected:
         """See :class:`Collector`."""
@@ -94,6 +102,9 @@ class RayCollector:
         self.rollout = RayRollout(env, remake, parallelism, settings.rollout_length, settings.address, warn)
         self.init = self.rollout.init
         self.close = self.rollout.close
+
+    def prepare(self, learner: Learner, keys: Key[Array, " S"]) -> None:
+        """Nothing: actors have compiled when they are ready."""
 
     def collect(self, learner: Learner, version: int, keys: Key[Array, " S"]) -> Collected:
         """See :class:`Collector`."""
@@ -176,6 +187,7 @@ def compile_host_program(
         begun = updates or feeds.timesteps(state.feed)  # a buffer fills before the first update
         first = jax.device_put(state.rollout, jax.devices()[0])
         collector.init(first if begun == 0 else jax.vmap(lambda key: jax.random.fold_in(key, begun))(first))
+        collector.prepare(state.learner, jax.device_put(split(state.key)[1], jax.devices()[0]))
         versions = itertools.count(updates)
 
         def advance(state: TrainState, n: np.int32) -> tuple[TrainState, Any]:

@@ -15,7 +15,7 @@ from shoal.environments.spec_rules import COLUMNS
 from shoal.errors import CallbackError, CheckpointError, GameError, InputError, NonFiniteError
 from shoal.game import HostEnvironment
 from shoal.spec import EnvSpec
-from shoal.storage.checkpoint import Checkpoints, to_host
+from shoal.storage.checkpoint import BuffersError, Checkpoints, to_host
 from shoal.storage.log import LOG_FILE, Log, or_none, read_log
 from shoal.storage.step_folders import committed_steps
 from shoal.system.shipped import page
@@ -152,13 +152,22 @@ class Trainer:
 
         Raises:
             CheckpointError: none is intact although the run was trained, or it has another configuration.
-            InputError: the run was trained on a different mesh of devices, or has already passed ``steps``.
+            InputError: the run was trained on a different mesh of devices or by other Ray actors, or has already passed
+                ``steps``.
         """
         if self.checkpoints.latest() is None:
             self.check_untrained()
             self.progress.warn("There is no checkpoint yet: the run starts from the beginning.")
             return
-        state, meta, update = self.checkpoints.restore(self.program.template(), warn=self.progress.warn)
+        try:
+            state, meta, update = self.checkpoints.restore(self.program.template(), warn=self.progress.warn)
+        except BuffersError as error:
+            if not isinstance(self.env, HostEnvironment):
+                raise
+            raise InputError(
+                "With Ray each actor has a replay buffer of its own, and those of this run do not fit: it continues "
+                "only with the --workers, and with Ray the --num-workers, that it was trained with."
+            ) from error
         if self.settings.workers == "ray" and (before := math.prod(meta["shards"].values())) > 1:
             raise InputError(
                 f"This run was trained on {before} devices, and with Ray one device trains; it continues without "
@@ -174,6 +183,9 @@ class Trainer:
         self.at, self._saved = ending.standing(update, meta), update
         self.at = self.at._replace(stopped="") if continue_stopped else self.at
         self._row, self._restored = meta["row"], True
+        if self.checkpoints.recorded(update, "spec", "metrics") not in (None, list(self.env.spec.metrics)):
+            for name in ("metrics", "known"):  # sums of other metrics than those of now
+                self._row.pop(name, None)
         kept = self.checkpoints.file(LOG_FILE, update) or b""
         self.log.resume(self.step, kept, meta.get("rows", 0))
         if self.selection:
