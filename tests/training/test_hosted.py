@@ -127,7 +127,9 @@ def test_acting_compiles_before_its_time_is_measured() -> None:
     """In training and in evaluations: neither ``seconds`` nor the time budget contains it, nor ``greedy/seconds``."""
     compiled: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(
-        lambda event, *_, fun_name="", **__: compiled.append(fun_name) if "backend_compile" in event else None
+        lambda event, duration_secs, **named: (
+            compiled.append(str(named.get("fun_name"))) if "backend_compile" in event else None
+        )
     )
     algorithm, env = counters.algorithm("ippo", 4, orthogonal=False), counters.hosted()
     algorithm = algorithm._replace(update=lambda learner, experience, key: (learner, {}))

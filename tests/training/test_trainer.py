@@ -188,7 +188,8 @@ def test_a_row_goes_on_where_the_metrics_of_episodes_have_changed(names: tuple[s
 
     def step(*given: Any) -> Any:
         after, outcome = env.step(*given)
-        return after, outcome._replace(metrics=jax.numpy.resize(outcome.metrics, len(names)))
+        metrics: Any = outcome.metrics
+        return after, outcome._replace(metrics=jax.numpy.resize(metrics, (len(names),)))
 
     later = trainer(Environment(dataclasses.replace(env.spec, metrics=names), env.reset, step))
     later.restore()

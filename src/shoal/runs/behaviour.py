@@ -80,8 +80,8 @@ border; their version 4 the groups in which enemies start around the allies. In 
 the maps with banelings one that is killed as a step ends explodes in that step. (The cooldown of 2s_vs_1sc's spine
 crawler, which is seen only where both armies are agents, has SMAC's scale since; no version was raised for it.)
 Version 2 of hanabi deals other cards for a seed, on the device. Version 2 of lbf starts episodes on the device
-by lbforaging's rules, where it had Jumanji's starts. Version 2 of rware has the rules of the package on the device, where
-it had Jumanji's."""
+by lbforaging's rules, where it had Jumanji's starts. Version 2 of rware has the rules of the package on the device,
+where it had Jumanji's."""
 
 OPTIONS: dict[str, int] = {
     "burn_in": 2,

@@ -81,8 +81,8 @@ class Settings:
     sides that the environment declares, and the two sides of --opponents past. False: all agents are one team, which
     learns from the mean over rivals too."""
     rows: Count = 500
-    """Rows of metrics in the log of a run: about so many, and up to nearly twice as many; each is a mean over the updates
-    since the previous row."""
+    """Rows of metrics in the log of a run: about so many, and up to nearly twice as many; each is a mean over the
+    updates since the previous row."""
     checkpoint_seconds: Annotated[float, Bounds(least=0, most=1e9)] = 30.0
     """Seconds between checkpoints; the first and the last state are always saved."""
     keep: Count = 3
