@@ -144,7 +144,8 @@ def test_shaped_rewards_are_added_with_their_weight(kitchen):
     state, seen = env.step(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
     np.testing.assert_allclose(seen.reward, [21.5, 20.0])
     _, seen = env.step(jax.random.key(0), state, jnp.zeros(2, jnp.int32))
-    assert env.spec.metrics == ("sparse_return",) and seen.metrics.tolist() == [40.0]  # one copy of the team's reward
+    assert env.spec.metrics == ("sparse_return",)
+    assert np.asarray(seen.metrics).tolist() == [40.0]  # one copy of the team's reward
 
 
 @pytest.fixture(scope="module")
