@@ -12,10 +12,12 @@ from support.environments import device_env
 N, A, T = 2, 4, 30
 
 
-@pytest.mark.parametrize(("guesser", "number"), [(True, None), (False, None), (True, 7)])
-def test_an_episode_pays_for_right_sums_and_more_where_the_guess_is_wrong(guesser: bool, number: int | None) -> None:
-    env = device_env("matrix/coordsum", num_agents=N, num_actions=A, num_targets=number, horizon=T, guesser=guesser)
-    actions = np.random.default_rng(0).integers(0, A - 1, (T, N)).astype(np.int32)
+@pytest.mark.parametrize(("guesser", "number", "steps"), [(True, None, T), (False, None, T), (True, 7, 10 * T)])
+def test_an_episode_pays_for_right_sums_and_more_where_the_guess_is_wrong(
+    guesser: bool, number: int | None, steps: int
+) -> None:
+    env = device_env("matrix/coordsum", num_agents=N, num_actions=A, num_targets=number, horizon=steps, guesser=guesser)
+    actions = np.random.default_rng(0).integers(0, A - 1, (steps, N)).astype(np.int32)
 
     def play(key: jax.Array) -> tuple:
         key_reset, key_play = jax.random.split(key)
@@ -24,14 +26,14 @@ def test_an_episode_pays_for_right_sums_and_more_where_the_guess_is_wrong(guesse
         def turn(state: tuple, moment: tuple) -> tuple:
             return env.step(moment[0], state, moment[1])
 
-        return first, jax.lax.scan(turn, state, (jax.random.split(key_play, T), jnp.asarray(actions)))[1]
+        return first, jax.lax.scan(turn, state, (jax.random.split(key_play, steps), jnp.asarray(actions)))[1]
 
-    first, steps = jax.device_get(jax.jit(play)(jax.random.key(0)))
-    targets = np.concatenate([first.obs[None], steps.obs[:-1]])[:, 0].argmax(-1)
+    first, outcomes = jax.device_get(jax.jit(play)(jax.random.key(0)))
+    targets = np.concatenate([first.obs[None], outcomes.obs[:-1]])[:, 0].argmax(-1)
     assert (
         set(targets) == set(range(number or A))
-        and (steps.obs.sum(-1) == 1).all()
-        and (steps.obs == steps.state[:, None]).all()
+        and (outcomes.obs.sum(-1) == 1).all()
+        and (outcomes.obs == outcomes.state[:, None]).all()
     )
     named: list[list[int]] = [[] for _ in range(A)]
     matches, earned = 0, []
@@ -42,10 +44,10 @@ def test_an_episode_pays_for_right_sums_and_more_where_the_guess_is_wrong(guesse
         matches += right
         earned.append((1.0 if not guesser or guess == action[0] else 2.0) if right else 0.0)
         named[row].append(action[0])
-    np.testing.assert_array_equal(steps.reward, np.array(earned)[:, None].repeat(N, 1))
+    np.testing.assert_array_equal(outcomes.reward, np.array(earned)[:, None].repeat(N, 1))
     assert set(earned) == ({0.0, 1.0, 2.0} if guesser else {0.0, 1.0})
-    assert steps.last.tolist() == [False] * (T - 1) + [True] and (steps.discount == 1.0).all()
-    np.testing.assert_allclose(steps.metrics[-1], matches / T, rtol=1e-6)
+    assert outcomes.last.tolist() == [False] * (steps - 1) + [True] and (outcomes.discount == 1.0).all()
+    np.testing.assert_allclose(outcomes.metrics[-1], matches / steps, rtol=1e-6)
 
 
 def test_options_out_of_their_range_are_refused() -> None:

@@ -27,11 +27,10 @@ from shoal.errors import InputError, WriteError
 from shoal.runs import build as building
 from shoal.runs.agent import Agent
 from shoal.runs.api import trainer_of
-from shoal.sides.past_selves import against_past
 from shoal.storage.folders import acts_greedily
 from shoal.training import ending
 from shoal.training.trainer import Continued
-from shoal.types import Algorithm
+from support.past_pools import PAST, noted_intervals
 from support.trained import SMALL
 from support.trained import one_program as shared_programs
 
@@ -108,15 +107,9 @@ def test_past_selves_of_parts_are_those_of_the_whole(
     name: str, flags: dict[str, Any], every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever the part ends in which the agent is built again. Of 100 rollouts, nine only fill the buffer of iql."""
-    asked: list[int] = []
-
-    def spy(*parts: Any) -> Algorithm:
-        asked.append(parts[4])
-        return against_past(*parts)
-
-    monkeypatch.setattr(building, "against_past", spy)
-    small = {"opponents": "past", "past_window": 2, "num_envs": 8, "rollout_length": 4, "devices": 1, "hidden": (4,)}
-    run = library.agent(name, toys.busy, folder=tmp_path / "run", steps=3200, **small, **flags).run
+    asked = noted_intervals(monkeypatch)
+    small: dict[str, Any] = PAST | {"hidden": (4,)} | flags
+    run = library.agent(name, toys.busy, folder=tmp_path / "run", steps=3200, **small).run
     for steps in (3200.0, 64.0, 6400.0):
         building.build(name, run.env, run.config, replace(run.settings, steps=steps))
         assert asked[-1] == every

@@ -32,6 +32,7 @@ from shoal.training import hosts
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Learner, Step, Trajectory
 from support import trained
+from support.past_pools import PAST, noted_intervals
 
 SPEC = toys.busy().spec
 N = SPEC.num_agents
@@ -209,21 +210,12 @@ def test_past_selves_take_part_in_cross_play(early: Path) -> None:
     assert "advantage" in result.rating_table()
 
 
-PAST: dict[str, Any] = {"opponents": "past", "past_window": 2, "num_envs": 8, "rollout_length": 4, "devices": 1}
-
-
 @pytest.mark.parametrize(("name", "flags", "every"), [("ippo", {}, 50), ("iql", {"learning_starts": 320}, 45)])
 def test_the_pool_spans_the_run_and_not_its_schedules(
     name: str, flags: dict[str, Any], every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 100 rollouts, nine only fill the buffer of iql."""
-    asked: list[int] = []
-
-    def spy(*parts: Any) -> Algorithm:
-        asked.append(parts[4])
-        return against_past(*parts)
-
-    monkeypatch.setattr(building, "against_past", spy)
+    asked = noted_intervals(monkeypatch)
     settings = override(Settings(), PAST | {"steps": 3200, "schedule_steps": 32_000})
     config = override(get(name).Config(), {"hidden": (4,)} | flags)
     building.build(name, building.wrapped_environment(toys.busy(), settings), config, settings)

@@ -2,7 +2,7 @@
 
 Source: Li et al. 2025, Multi-Agent Guided Policy Optimization, and its authors' code. There an agent observes the
 target as one number, here one-hot, and the time limit ends an episode by termination. Its tasks have more targets than
-integers to choose from: ``3x10-30``, with which the paper's figure begins, is ``num_targets`` 30 here.
+integers to choose from: ``3x10-30``, three agents and ten integers, is ``num_targets`` 30 here.
 """
 
 from typing import NamedTuple

@@ -164,10 +164,10 @@ class TanhGaussian:
         return base.log_prob(x) - base._sum(self._log_slope(x))
 
     def with_log_prob(self, noise: Float[Array, "*b A"]) -> tuple[Float[Array, "*b A"], Float[Array, "*b"]]:
-        """``sample_from(noise)`` and its log-probability, which is exact also at the edges; both differentiable.
+        """``sample_from(noise)`` and its log-probability, which has no clipping at the edges; both differentiable.
 
-        Exact up to single precision: it is the log-probability of the rounded x, which for |μ| = 1 differs by less than
-        0.01 nats where σ > 3e-5.
+        It is that of x = μ + σ · noise in single precision, whose rounding changes it by less than 0.01 nats for
+        |μ| = 1 and σ > 3e-5.
         """
         base = self._base()
         x = base.sample_from(noise)

@@ -17,6 +17,7 @@ from shoal.reporting.facts import Facts, Scores, changed_rows, every_row, json_n
 from shoal.reporting.page import Html, Page, Section, bullets, commands, html_table, joined_html, pairs, player, tag
 from shoal.statistics.intervals import Estimate, interval_text, scaled
 from shoal.storage.manifest import earlier_machines
+from shoal.system.machine import cores_text
 
 # Curves: which metrics of the log are charts, and what each chart holds.
 
@@ -386,9 +387,8 @@ def _machine_text(hardware: Mapping[str, Any]) -> str:
     devices = hardware.get("devices")
     each = [one for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
     known = ", ".join(f"{one.get('count')} × {one.get('kind')}" for one in each)
-    cores = f"{hardware.get('cores')} {'core' if hardware.get('cores') == 1 else 'cores'}"
     memory = f", {hardware['memory_gib']} GiB of memory" if hardware.get("memory_gib") else ""
-    return f"{hardware.get('processor')}, {cores}{memory}; devices: {known}"
+    return f"{hardware.get('processor')}, {cores_text(hardware.get('cores'))}{memory}; devices: {known}"
 
 
 def origin_rows(facts: Facts, rate: float | None) -> dict[str, str]:

@@ -23,7 +23,7 @@ from shoal.security import reading
 from shoal.system import shipped
 from shoal.system.extras import requirements
 from shoal.system.files import dumps, from_json, to_json, write_text
-from shoal.system.machine import cores
+from shoal.system.machine import cores, cores_text
 
 RUN_JSON = "run.json"
 RUN_FORMAT = 9
@@ -150,8 +150,7 @@ def hardware(folder: Path) -> str:
     found = found if isinstance(found, dict) else {}
     devices = found.get("devices")
     names = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
-    cores = found.get("cores")
-    text = f"{found.get('processor')}, {cores} {'core' if cores == 1 else 'cores'}; devices: "
+    text = f"{found.get('processor')}, {cores_text(found.get('cores'))}; devices: "
     text += ", ".join(f"{device.get('count')} × {device.get('kind')}" for device in names)
     return "".join(x for x in text if x.isprintable())[:200] if found else ""
 

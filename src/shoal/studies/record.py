@@ -22,6 +22,7 @@ from shoal.errors import InputError, shortened, unknown
 from shoal.statistics.scores import MAX_FLOAT32
 from shoal.studies.archive import Stored, json_text, stored
 from shoal.system.files import make_folder, to_json, write_text
+from shoal.system.machine import cores_text
 
 # The validation of records, before anything in them is used.
 
@@ -293,8 +294,7 @@ def machines_text(hardware: Mapping[str, Any]) -> str:
 def machine_text(hardware: Mapping[str, Any]) -> str:
     """Processor, cores and devices of a record's hardware as one line."""
     devices = ", ".join(f"{one['count']} × {one['kind']}" for one in hardware["devices"])
-    cores = "1 core" if hardware["cores"] == 1 else f"{hardware['cores']} cores"
-    return f"{hardware['processor']}, {cores}; devices: {devices}"
+    return f"{hardware['processor']}, {cores_text(hardware['cores'])}; devices: {devices}"
 
 
 def write_record(path: Path, record: Record) -> None:

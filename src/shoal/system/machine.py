@@ -18,6 +18,11 @@ def cores() -> int:
     return min(here, int(limit)) if re.fullmatch("0*[1-9][0-9]{0,8}", limit) else here
 
 
+def cores_text(count: object) -> str:
+    """A number of cores with its noun; a recorded one may be of any type."""
+    return f"{count} {'core' if count == 1 else 'cores'}"
+
+
 # The user's folders, by the XDG Base Directory Specification. Relative paths in the environment are ignored, as the
 # specification says: they would lead into the working directory, which may hold somebody else's files.
 
