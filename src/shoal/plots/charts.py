@@ -149,6 +149,7 @@ def efficiency(
     steps: str | None = PER_SEED,
     vertical: Vertical = "linear",
     seeds: Mapping[str, Float[np.ndarray, "X seeds"]] | None = None,
+    marks: Mapping[str, float] | None = None,
 ) -> Lines:
     """Sample-efficiency curves, one line with a band for each algorithm.
 
@@ -158,13 +159,15 @@ def efficiency(
         steps: title of the horizontal axis; None if the x coordinates are per cent of the steps instead.
         vertical: the scale of the vertical axis.
         seeds: single seeds by algorithm, where they are known.
+        marks: values of horizontal lines by their names.
 
     Raises:
         InputError: there is no curve, a curve has no points, or a value or the end of a band is not positive and the
             scale is ``log``.
     """
     lines = [Line(name, *points, (seeds or {}).get(name)) for name, points in curves.items()]
-    return Lines(lines, steps or "Share of the steps (%)", label, steps=steps is not None, vertical=vertical)
+    x = steps or "Share of the steps (%)"
+    return Lines(lines, x, label, steps=steps is not None, vertical=vertical, marks=marks or {})
 
 
 def profiles(

@@ -198,6 +198,7 @@ def _beside(panels: Sequence[Panel], title: str) -> Any:
     lined = [(axes, panel) for axes, panel in every if isinstance(panel, Lines)]
     for axes, panel in lined:
         word = _draw_lines([axes], [panel], 0.06)
+        _draw_marks(axes, panel.marks)
         axes.set_xlabel(panel.x + word, color=INK)
     if lined:
         legend_of_lines([lined[0][0]], figure, panel_width)

@@ -23,6 +23,7 @@ from shoal.storage.folders import distinct_names
 from shoal.storage.manifest import rate_of
 from shoal.storage.zoo import located, output_of, shown
 from shoal.studies.compare import compare
+from shoal.studies.levels import levels_of
 from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT
 from shoal.studies.state import former_records, recorded_in, records_of_cells
@@ -167,10 +168,10 @@ def _study(
     opened = list(islice(_opened(cells, trust), MAX_PLAYED_RUNS)) if replays else []
     kept = sum(_is_run(cell.folder) for cell in cells)
     said = f"The first {len(opened)} of {kept} runs with folders are shown." if kept > len(opened) > 0 else ""
-    folder = None if records is None else Path(records)
+    folder, levels = None if records is None else Path(records), levels_of(described, trust=trust)
 
     def made(notes: Sequence[str]) -> Page:
-        return study_page(described, cells, held, notes if opened else None, folder)
+        return study_page(described, cells, held, notes if opened else None, folder, levels)
 
     return _write(path, made, opened, episodes, said, {})
 

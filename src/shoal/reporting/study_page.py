@@ -24,6 +24,7 @@ from shoal.reporting.page import (
 from shoal.studies import contents as study_contents
 from shoal.studies.charts import Chart, charts_of
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Contents, contents_of, count_text
+from shoal.studies.levels import NONE, Levels
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile, command_word
@@ -36,6 +37,7 @@ def study_page(
     records: Mapping[str, Record],
     notes: Sequence[str] | None,
     folder: Path | None = None,
+    levels: Levels = NONE,
 ) -> Page:
     """The page.
 
@@ -45,13 +47,14 @@ def study_page(
         records: their records by the cells' names; other runs are shown as missing.
         notes: sentences about the replays; None for a page without a section on replays.
         folder: the folder ``records`` where it is not the default, for the commands on the page.
+        levels: the levels of the study's tasks.
 
     Raises:
         InputError: a value cannot be drawn on a figure's vertical axis.
     """
-    found, charts = contents_of(study, cells, records), []
+    found, charts = contents_of(study, cells, records, levels), []
     tables = [_tables(number, section) for number, section in enumerate(found.tables, 1)]
-    together = groupby(charts_of(study, cells, records), key=lambda chart: chart.number)
+    together = groupby(charts_of(study, cells, records, levels), key=lambda chart: chart.number)
     figures = [_figure(number, list(panels), charts) for number, panels in together]
     sections = [*tables, *figures]
     if found.differing:
@@ -65,9 +68,9 @@ def study_page(
         )
     if notes is not None:
         sections.append(Section("replays", "Replays", player(list(notes))))
-    if found.levels:
+    if found.ranges:
         caption = "Scores that become 0 and 1 when scores are normalised"
-        sections.append(Section("levels", "Worst and best scores", _table(found.levels, caption)))
+        sections.append(Section("ranges", "Worst and best scores", _table(found.ranges, caption)))
     caption = "Every run: environment steps and score of each seed, and time of training"
     sections.append(Section("runs", "Runs", _table(found.each_run, caption)))
     sections.append(Section("again", "Run it again", _again(study, folder)))

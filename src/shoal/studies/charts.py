@@ -1,7 +1,7 @@
 """The data of a study's figures, which are pictures of the Markdown page and charts of the HTML report."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -13,11 +13,12 @@ from shoal.plots import charts
 from shoal.plots.charts import PER_SEED, Panel, Points, Vertical, capitalised
 from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.combinations import axes_of
+from shoal.studies.levels import NONE, Levels
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import TRAINING, Figure, Kind, StudyFile
 from shoal.studies.summaries import STATISTICS, Statistic, known_curve
-from shoal.studies.tables import Entries, Place, column_head, entries_of, scaling_text
+from shoal.studies.tables import Entries, Place, column_head, entries_of, levels_text, scaling_text
 
 POINTS = 50
 """Points of a curve that aggregates tasks with different steps."""
@@ -55,8 +56,10 @@ Lines = dict[str, list[Cell]]
 """The runs of each line, by the line's name."""
 
 
-def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> list[Chart]:
-    """The figures of a study.
+def charts_of(
+    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], levels: Levels = NONE
+) -> list[Chart]:
+    """The figures of a study, with ``levels`` as horizontal lines or dots.
 
     Lines whose runs are not all recorded are omitted, and so are figures without lines.
 
@@ -65,7 +68,7 @@ def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Rec
     """
     found = []
     for figure in study.figures:
-        entries = entries_of(study, figure, cells, records)
+        entries = entries_of(study, figure, cells, records, levels)
         for where, first in entries.heads.items():
             lines = _lines(entries, where, cells)
             if not lines:
@@ -75,7 +78,7 @@ def charts_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Rec
             stem, used = "-".join(word for each in words if (word := each.strip("-."))), {chart.name for chart in found}
             name = next(one for i in count(1) if (one := f"{stem}-{i}" if i > 1 else stem) not in used)
             try:
-                chart = _chart(figure, entries, lines, name, columns)
+                chart = _chart(study, figure, entries, lines, name, columns, _levels(entries, where))
             except InputError as error:
                 raise study.error(f"[[figures]] {figure.number}: {error}") from None
             if chart is not None:
@@ -95,25 +98,35 @@ def _lines(entries: Entries, where: Place, cells: Sequence[Cell]) -> Lines:
     return found
 
 
-Found = tuple[str, Sequence[Panel]]
-"""A note and panels."""
+def _levels(entries: Entries, where: Place) -> Lines:
+    """The levels of a chart: those with the tasks of all its lines."""
+    rows = {row: line[where] for row, line in entries.levels.items() if where in line}
+    free = {row[1:] for row in rows}
+    return {str(row[0]): cells for row, cells in rows.items()} if len(free) == 1 else {}
 
 
-def _chart(figure: Figure, entries: Entries, lines: Lines, name: str, columns: str) -> Chart | None:
+Found = tuple[str, Sequence[Panel], Collection[str]]
+"""A note, panels, and the names of the levels in them."""
+
+
+def _chart(
+    study: StudyFile, figure: Figure, entries: Entries, lines: Lines, name: str, columns: str, levels: Lines
+) -> Chart | None:
     """One figure; None if there is nothing to draw."""
     made = {"curves": _curves, "profiles": _profiles, "estimates": _estimates, "improvement": _improvement}
-    found = made[figure.kind](figure, entries, lines)
+    found = made[figure.kind](figure, entries, lines, levels)
     if found is None:
         return None
-    note, panels = found
+    note, panels, drawn = found
     title = ", ".join(part for part in (figure.title or _TITLES[figure.kind], columns) if part)
     shown = ("improvement",) if figure.kind == "improvement" else figure.statistics
     scaling = scaling_text(entries, [STATISTICS[one] for one in shown])
-    note = " ".join(part for part in (note, scaling) if part)
+    said = levels_text([(one,) for one in drawn], study)
+    note = " ".join(part for part in (note, scaling, said) if part)
     return Chart(figure.number, name, title, columns, note, panels)
 
 
-def _curves(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
+def _curves(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> Found | None:
     statistic = figure.statistics[0]
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for name, cells in lines.items():
@@ -121,8 +134,8 @@ def _curves(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
         if any(len(steps) == 0 for steps, _ in each):
             continue
         for i, cell in enumerate(cells):
-            if cell.name in entries.levels:
-                worst, best = entries.levels[cell.name]
+            if cell.name in entries.ranges:
+                worst, best = entries.ranges[cell.name]
                 each[i] = each[i][0], (each[i][1] - worst) / (best - worst)
         found[name] = [(steps, entries.unit * values) for steps, values in each]
     if not found:
@@ -147,7 +160,10 @@ def _curves(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     note = f"{capitalised(STATISTICS[statistic].title)} of the {what}" + (f"; bands: {brackets}." if brackets else ".")
     note = note + source + _AXES[figure.vertical]
     axis = PER_SEED if same else None
-    return note, [charts.efficiency(curves, label, steps=axis, vertical=figure.vertical, seeds=seeds)]
+    every = {name: entries.estimate(cells, STATISTICS["mean"]) for name, cells in levels.items()}
+    marks = {name: found[0] for name, found in every.items() if found and (figure.vertical != "log" or found[0] > 0)}
+    panel = charts.efficiency(curves, label, steps=axis, vertical=figure.vertical, seeds=seeds, marks=marks)
+    return note, [panel], marks
 
 
 def _over_shares(each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -163,7 +179,8 @@ def _samples(entries: Entries, lines: Lines, statistic: Statistic) -> dict[str, 
     return {name: samples for name, samples in every.items() if samples is not None}
 
 
-def _profiles(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
+def _profiles(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> Found | None:
+    del levels  # they have one seed
     every = _samples(entries, lines, STATISTICS["iqm"])  # one for each seed, also of a run with one seed
     if not every:
         return None
@@ -175,17 +192,17 @@ def _profiles(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     note += "; bands: 95% stratified bootstrap intervals." if known else "."
     raw = entries.scaling == "raw"
     label = f"{capitalised(entries.name)} τ" if raw else "Normalised score τ"
-    return note, [charts.profiles(profiles, label)]
+    return note, [charts.profiles(profiles, label)], ()
 
 
-def _estimates(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
+def _estimates(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> Found | None:
     panels: dict[str, dict[str, Estimate]] = {}
     drawn: list[Statistic] = []
     for name in figure.statistics:
         statistic = STATISTICS[name]
         if statistic.estimate is None:
             continue
-        every = _samples(entries, lines, statistic)
+        every = _samples(entries, lines | levels, statistic)
         found = {line: scaled(statistic.estimate(samples), entries.unit) for line, samples in every.items()}
         if found:
             panels[statistic.title] = found
@@ -195,12 +212,13 @@ def _estimates(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
     text = entries.name
     label = capitalised(text) if entries.scaling == "raw" else "Normalised score"
     shown = next(iter(panels.values()))
-    brackets = entries.intervals(drawn, [cell for name in shown for cell in lines[name]])
+    brackets = entries.intervals(drawn, [cell for name in shown if name in lines for cell in lines[name]])
     note = f"Of the {text}" + (f"; bars: {brackets}." if brackets else ".")
-    return note, charts.estimates(panels, label)
+    return note, charts.estimates(panels, label), [name for name in levels if name in shown]
 
 
-def _improvement(figure: Figure, entries: Entries, lines: Lines) -> Found | None:
+def _improvement(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> Found | None:
+    del levels  # they have one seed
     every = list(lines.items())
     pairs: dict[tuple[str, str], Estimate] = {}
     for i, (one, here) in enumerate(every):
@@ -212,4 +230,4 @@ def _improvement(figure: Figure, entries: Entries, lines: Lines) -> Found | None
     better = "better" if entries.less else "higher"
     note = f"The probability that a seed of the first scores {better} than one of the second"
     note += "; bars: 95% intervals." if any(np.isfinite(found[1]) for found in pairs.values()) else "."
-    return note, [charts.improvement(pairs)]
+    return note, [charts.improvement(pairs)], ()

@@ -15,11 +15,12 @@ from shoal.plots.texts import duration_text, estimate_text, number_text, number_
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of, matches
 from shoal.studies.keys import label
+from shoal.studies.levels import NONE, Levels
 from shoal.studies.limits import undecided
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK, stale_records, stale_sentences
-from shoal.studies.study_file import Level, Reference, StudyFile, Table
+from shoal.studies.study_file import Reference, ScoreRange, StudyFile, Table
 from shoal.studies.summaries import primary_text, unit_of
 from shoal.studies.tables import (
     MISSING,
@@ -165,7 +166,7 @@ class Contents(NamedTuple):
     tables: tuple[Section, ...]
     differing: Rows
     """The flags that differ between compared rows beyond the axes (:mod:`shoal.studies.contents`); may be empty."""
-    levels: Rows
+    ranges: Rows
     """The worst and best scores, which are normalised to 0 and 1; empty if there are none."""
     references: Rows
     """Published values and those of the records; empty if there are none."""
@@ -175,13 +176,16 @@ class Contents(NamedTuple):
     """Conditions under which the records were made, by topic; empty without records."""
 
 
-def contents_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> Contents:
+def contents_of(
+    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], levels: Levels = NONE
+) -> Contents:
     """The contents of a study's page.
 
     Args:
         study: the study.
         cells: all its runs.
         records: their records by the cells' names; other runs are missing.
+        levels: the levels of their tasks.
     """
     made = [records[cell.name] for cell in cells if cell.name in records]
     mixtures = (
@@ -198,9 +202,9 @@ def contents_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, R
         mixtures=tuple(mixture for mixture in mixtures if mixture is not None),
         changes=tuple(one.sentence for one in changed_modules(cells, records)),
         stale=_stale(old, cells),
-        tables=tuple(tables_of(study, table, cells, records, marked) for table in study.tables or (Table(),)),
+        tables=tuple(tables_of(study, table, cells, records, marked, levels) for table in study.tables or (Table(),)),
         differing=differing_flags(study, cells, records),
-        levels=_levels(study.scales),
+        ranges=_ranges(study.scales),
         references=_references(study.references, cells, records),
         each_run=_runs(cells, records, marked),
         conditions=_conditions(made),
@@ -224,12 +228,12 @@ def _mixture(what: str, each: Sequence[str]) -> Mixture | None:
     return Mixture(what, counts) if len(counts) > 1 else None
 
 
-def _levels(levels: Sequence[Level]) -> Rows:
+def _ranges(ranges: Sequence[ScoreRange]) -> Rows:
     rows = []
-    for level in levels:
-        where = ", ".join(f"{axis} {label(wanted)}" for axis, wanted in level.where.items())
-        scores = {"worst": number_text(level.worst), "best": number_text(level.best)}
-        rows.append({"runs": where.removeprefix("environment ")} | scores | {"source": level.source})
+    for one in ranges:
+        where = ", ".join(f"{axis} {label(wanted)}" for axis, wanted in one.where.items())
+        scores = {"worst": number_text(one.worst), "best": number_text(one.best)}
+        rows.append({"runs": where.removeprefix("environment ")} | scores | {"source": one.source})
     return rows
 
 

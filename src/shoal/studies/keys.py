@@ -76,14 +76,14 @@ class Keys:
             self.refuse(key, f"must be at least {least} and at most {most}, not {value}.")
         return value
 
-    def texts(self, key: str) -> tuple[str, ...] | None:
-        """Take a string or a list of strings; None if the key is missing."""
-        value = self.take(key, "the name of an axis, or a list of them", (str, list), None)
+    def texts(self, key: str, what: str = "the name of an axis") -> tuple[str, ...] | None:
+        """Take a string or a list of strings, each ``what``; None if the key is missing."""
+        value = self.take(key, f"{what}, or a list of them", (str, list), None)
         if value is None:
             return None
         found = [value] if isinstance(value, str) else value
         if not found or not all(isinstance(one, str) for one in found):
-            self.refuse(key, f"must be the name of an axis, or a list of them, not {shortened(value)}.")
+            self.refuse(key, f"must be {what}, or a list of them, not {shortened(value)}.")
         return tuple(found)
 
     def table(self, key: str) -> "Keys":

@@ -7,17 +7,17 @@ from typing import NamedTuple
 from shoal.plots.charts import SHARES
 from shoal.plots.texts import estimate_text
 from shoal.statistics.intervals import Estimate, scaled
-from shoal.studies.combinations import matches
 from shoal.studies.keys import key, label
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile
 from shoal.studies.summaries import STATISTICS, unit_of
+from shoal.studies.tables import range_of
 
 MARGIN = 0.05
 """The margin of equality, as a share of the distance between floor and ceiling."""
 _OF_LEVELS = ("mean", "area")
-"""Statistics whose values have the levels of a score; a fall of the curve has not."""
+"""Statistics whose values have the range of a score; a fall of the curve has not."""
 
 
 class Limits(NamedTuple):
@@ -42,12 +42,12 @@ def limits_of(study: StudyFile, cell: Cell) -> Limits:
     primary = study.primary
     if primary is None or primary.statistic not in _OF_LEVELS:
         return Limits(None, None)
-    level = next((level for level in study.scales if matches(cell.values, level.where)), None)
+    scores = range_of(study, cell.values)
     known: tuple[float | None, float | None] = (None, None)
     if primary.metric in SHARES:
         known = (1.0, 0.0) if primary.metric == "lost" else (0.0, 1.0)
-    elif primary.metric == "score" and level is not None:
-        known = (level.worst, level.best)
+    elif primary.metric == "score" and scores is not None:
+        known = (scores.worst, scores.best)
     floor = known[0] if primary.floor is None else primary.floor
     return Limits(floor, known[1] if primary.ceiling is None else primary.ceiling)
 

@@ -15,6 +15,7 @@ from shoal.statistics import marl_eval as marl_eval_format
 from shoal.studies.charts import charts_of
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Mixture, contents_of, count_text
 from shoal.studies.exchange import to_marl_eval
+from shoal.studies.levels import NONE, Levels, levels_of
 from shoal.studies.plan import Cell, plan
 from shoal.studies.record import Record
 from shoal.studies.state import former_records, recorded_in, records_of_cells
@@ -37,7 +38,7 @@ class Drawn(NamedTuple):
 
 
 def draw_figures(
-    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], folder: Path
+    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], folder: Path, levels: Levels = NONE
 ) -> dict[str, Drawn]:
     """Draw the figures of a study into ``folder``; returns them by file name.
 
@@ -46,7 +47,7 @@ def draw_figures(
         WriteError: a figure cannot be written.
     """
     found = {}
-    for chart in charts_of(study, cells, records):
+    for chart in charts_of(study, cells, records, levels):
         path = figures.draw(chart.panels, folder / f"{chart.name}.png")
         found[path.name] = Drawn(chart.title, chart.note)
     return found
@@ -60,6 +61,7 @@ def markdown_page(
     cells: Sequence[Cell],
     records: Mapping[str, Record],
     figures: Mapping[str, Drawn] = MappingProxyType({}),
+    levels: Levels = NONE,
 ) -> str:
     """The page in Markdown.
 
@@ -68,8 +70,9 @@ def markdown_page(
         cells: all its runs.
         records: their records by the cells' names; other runs are shown as missing.
         figures: the figures by their file names, which are relative to the page.
+        levels: the levels of the study's tasks.
     """
-    found = contents_of(study, cells, records)
+    found = contents_of(study, cells, records, levels)
     parts = [
         f"# {study.title}",
         study.question,
@@ -87,8 +90,8 @@ def markdown_page(
     if found.differing:
         parts += [f"## {DIFFERING_TITLE}", markdown_table(found.differing), DIFFERING_NOTE]
     parts += [f"## {drawn.title}\n\n![{drawn.title}]({name})\n\n{drawn.note}" for name, drawn in figures.items()]
-    if found.levels:
-        parts += ["## Worst and best scores", markdown_table(found.levels)]
+    if found.ranges:
+        parts += ["## Worst and best scores", markdown_table(found.ranges)]
     if found.references:
         parts += ["## Published values", markdown_table(found.references)]
     parts += ["## Runs", markdown_table(found.each_run)]
@@ -165,6 +168,8 @@ def results(
         make_folder(Path(marl_eval).parent)
         marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
     held |= former_records(where, cells, held)
-    write_text(path, markdown_page(described, cells, held, draw_figures(described, cells, held, path.parent)))
+    levels = levels_of(described, trust=trust)
+    figures = draw_figures(described, cells, held, path.parent, levels)
+    write_text(path, markdown_page(described, cells, held, figures, levels))
     tuning_page.write_tuning_page(described, where, path)
     return path

@@ -87,7 +87,7 @@ class Primary:
 
 
 @dataclass(frozen=True)
-class Level:
+class ScoreRange:
     """The known worst and best score of one or several tasks: they become 0 and 1."""
 
     number: int
@@ -147,13 +147,13 @@ def parsed_primary(part: Keys) -> Primary:
     return found
 
 
-def parsed_level(number: int, part: Keys) -> Level:
+def parsed_range(number: int, part: Keys) -> ScoreRange:
     """Read one of ``[[scales]]``."""
     source, worst, best = part.text("source"), part.number("worst"), part.number("best")
     assert worst is not None and best is not None
     if math.isclose(worst, best):
         part.refuse("best", f"must differ from worst, but both are {best:g}.")
-    return Level(number, part.flags(), worst, best, source)
+    return ScoreRange(number, part.flags(), worst, best, source)
 
 
 def parsed_reference(number: int, part: Keys) -> Reference:
@@ -176,7 +176,7 @@ def _common_keys(part: Keys) -> dict[str, Any]:
         "over": part.texts("over") or (),
         "where": part.table("where").flags(),
         "metric": part.text("metric", "score"),
-        "statistics": part.texts("statistic") or ("mean",),
+        "statistics": part.texts("statistic", "a statistic") or ("mean",),
         "scale": _among(part, "scale", get_args(Scaling), None),
     }
 
@@ -196,7 +196,7 @@ MAX_FILE_BYTES = 2**20
 SEED = 1_000_000
 """Default seed of the final episodes, which differs from all usual seeds of training."""
 _KEYS = ("title", "question", "defaults", "grid", "variants", "overrides", "exclude")
-_KEYS += ("evaluation", "primary", "record", "tables", "figures", "scales", "references", "tuning")
+_KEYS += ("evaluation", "primary", "record", "tables", "figures", "levels", "scales", "references", "tuning")
 
 
 @dataclass(frozen=True)
@@ -239,11 +239,13 @@ class StudyFile:
     """Metrics of training whose curves the records keep in addition to the score's."""
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
-    scales: tuple[Level, ...]
+    scales: tuple[ScoreRange, ...]
     references: tuple[Reference, ...]
     tuning: Tuning | None = None
     primary: Primary | None = None
     """The metric on which conclusions are based; None if the file names none."""
+    levels: tuple[str, ...] = ()
+    """The studies whose records are levels (:mod:`shoal.studies.levels`): names, or files relative to this one."""
 
     def error(self, sentence: str) -> InputError:
         """An error whose message names the file."""
@@ -270,6 +272,18 @@ def study_path(name: str | Path) -> Path:
             raise InputError(f"There is no study {str(name)!r}, and no folder 'studies'; pass a file *.toml.")
         raise unknown("study", str(name), known)
     return known[str(name)]
+
+
+def path_of_levels(path: Path, name: str) -> Path:
+    """The file of a study that the file ``path`` names as its ``levels``.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        return study_path(path.parent / name if Path(name).suffix == ".toml" else name)
+    except InputError as error:
+        raise InputError(f"{path}: levels: {error}") from None
 
 
 def shipped() -> dict[str, Path]:
@@ -332,6 +346,9 @@ def read_study(path: Path) -> StudyFile:
     protocol = _protocol(evaluation)
     searched = replace(tuning(whole.table("tuning")), greedy=protocol.greedy) if "tuning" in whole.left else None
     primary = parsed_primary(whole.table("primary")) if "primary" in whole.left else None
+    levels = whole.texts("levels", "the name of a study") or ()
+    for name in levels:
+        path_of_levels(path, name)
     whole.end(_KEYS)
     return StudyFile(
         path,
@@ -347,10 +364,11 @@ def read_study(path: Path) -> StudyFile:
         _curves(kept),
         tuple(parsed_table(i, one) for i, one in enumerate(tables, 1)),
         tuple(parsed_figure(i, one) for i, one in enumerate(figures, 1)),
-        tuple(parsed_level(i, one) for i, one in enumerate(scales, 1)),
+        tuple(parsed_range(i, one) for i, one in enumerate(scales, 1)),
         tuple(parsed_reference(i, one) for i, one in enumerate(references, 1)),
         searched,
         primary,
+        levels,
     )
 
 
@@ -397,6 +415,6 @@ def _protocol(part: Keys) -> Protocol:
 
 
 def _curves(part: Keys) -> tuple[str, ...]:
-    metrics = part.texts("metrics") or ()
+    metrics = part.texts("metrics", "a metric") or ()
     part.end(("metrics",))
     return metrics

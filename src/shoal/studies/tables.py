@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +12,11 @@ from shoal.plots.texts import estimate_text, estimate_texts
 from shoal.statistics.intervals import Estimate, interval, scaled
 from shoal.studies.combinations import axes_of, axes_of_table, matches
 from shoal.studies.keys import key, label
+from shoal.studies.levels import NONE, Level, Levels, Task, level_cell, level_name, task_of
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK
-from shoal.studies.study_file import TRAINING, Level, Scaling, StudyFile, Table
+from shoal.studies.study_file import TRAINING, Scaling, ScoreRange, StudyFile, Table
 from shoal.studies.summaries import STATISTICS, Samples, Statistic, metric_name, unit_of
 
 # The entries of tables and figures: the runs of each entry, and their samples, normalised if requested.
@@ -37,7 +39,7 @@ class Entries:
     heads: dict[Place, Cell]
     """A run of each column."""
     scaling: Scaling
-    levels: dict[str, tuple[float, float]]
+    ranges: dict[str, tuple[float, float]]
     """The worst and best score of each run, by the cell's name."""
     less: frozenset[str]
     """The names of the cells in which lower values are better."""
@@ -45,6 +47,10 @@ class Entries:
     metric: str
     paired: bool
     """Whether differences are those between equal seeds, or between equal episodes of one seed."""
+    levels: dict[Place, dict[Place, list[Cell]]]
+    """As :attr:`grid`, rows of the levels (:mod:`shoal.studies.levels`), whose records are also in :attr:`records`."""
+    stale_levels: frozenset[str]
+    """The names of their cells with stale records."""
 
     @property
     def unit(self) -> float:
@@ -94,8 +100,8 @@ class Entries:
         for cell, samples in zip(cells, every, strict=True):
             if samples is None:
                 return None
-            if cell.name in self.levels and statistic.normalised:
-                samples = statistic.normalised(samples, *self.levels[cell.name])
+            if cell.name in self.ranges and statistic.normalised:
+                samples = statistic.normalised(samples, *self.ranges[cell.name])
             found.append(-samples if statistic.estimate is None and cell.name in self.less else samples)
         return found
 
@@ -125,7 +131,9 @@ class Entries:
         return found if statistic.estimate is None else scaled(found, self.unit)
 
 
-def entries_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: Mapping[str, Record]) -> Entries:
+def entries_of(
+    study: StudyFile, table: Table, cells: Sequence[Cell], records: Mapping[str, Record], levels: Levels = NONE
+) -> Entries:
     """The entries of a table or figure.
 
     Args:
@@ -133,6 +141,7 @@ def entries_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: M
         table: the table or figure.
         cells: all runs of the study.
         records: those that exist, by the cells' names.
+        levels: the levels of the study's tasks.
     """
     known = axes_of([cell.values for cell in cells])
     shown = [cell for cell in cells if matches(cell.values, table.where)]
@@ -142,14 +151,61 @@ def entries_of(study: StudyFile, table: Table, cells: Sequence[Cell], records: M
         grid.setdefault(values_of_axes(cell, rows), {}).setdefault(values_of_axes(cell, columns), []).append(cell)
     heads = {values_of_axes(cell, columns): cell for cell in shown}
     scaling = scaling_of(study, table, shown)
-    levels = _levels(study, table, scaling, shown, columns, records)
+    ranges = _ranges(study, table, scaling, shown, columns, records)
     less = frozenset(cell.name for cell in shown if _less_is_better(study, table.metric, cell))
-    return Entries(rows, columns, table.over, grid, heads, scaling, levels, less, records, table.metric, table.paired)
+    found = _levels(table, shown, rows, columns, levels)
+    added = [(cell, level, like) for line in found.values() for each in line.values() for cell, level, like in each]
+    return Entries(
+        rows,
+        columns,
+        table.over,
+        grid,
+        heads,
+        scaling,
+        ranges | {cell.name: ranges[like.name] for cell, _, like in added if like.name in ranges},
+        less,
+        {**records, **{cell.name: level.record for cell, level, _ in added}},
+        table.metric,
+        table.paired,
+        {row: {column: [cell for cell, *_ in each] for column, each in line.items()} for row, line in found.items()},
+        frozenset(cell.name for cell, level, _ in added if level.stale),
+    )
+
+
+_OF_CURVES = frozenset({"area", "drop"})
+"""Statistics of curves of training."""
+_Added = list[tuple[Cell, Level, Cell]]
+"""The runs of a level in an entry, their levels, and runs of the same tasks in the table."""
+
+
+def _levels(
+    table: Table, shown: Sequence[Cell], rows: Sequence[str], columns: Sequence[str], levels: Levels
+) -> dict[Place, dict[Place, _Added]]:
+    """Rows of levels, in which each entry has the tasks of all other entries of its column, and of its row's tasks.
+    There are none for what only training has, where no axis of rows is free for a name, and where the table shows them.
+    """
+    free = [axis for axis in rows if axis != "environment" and axis.split(".")[0] != "env"]
+    if not free or table.metric.startswith(TRAINING) or _OF_CURVES.issuperset(table.statistics):
+        return {}
+    tasks: dict[tuple[Place, Place], dict[Place, dict[Task, Cell]]] = {}
+    for cell in shown:
+        values = cell.values | dict.fromkeys(free, "")
+        where = tuple(key(values[axis]) for axis in rows), values_of_axes(cell, columns)
+        tasks.setdefault(where, {}).setdefault(values_of_axes(cell, table.over), {}).setdefault(task_of(cell), cell)
+    already = {level_name(cell) for cell in shown}
+    found: dict[Place, dict[Place, _Added]] = {}
+    for title, known in levels.items():
+        for (row, column), each in tasks.items():
+            alike = [next(iter(one.items())) for one in each.values() if len(one) == 1]
+            if title not in already and len(alike) == len(each) and all(task in known for task, _ in alike):
+                made = [(level_cell(known[task], title, cell, free), known[task], cell) for task, cell in alike]
+                found.setdefault((title, *row), {})[column] = made
+    return found
 
 
 def _less_is_better(study: StudyFile, metric: str, cell: Cell) -> bool:
-    level = level_of(study, cell.values) if metric == "score" else None
-    return level.best < level.worst if level else metric.removeprefix(TRAINING) == "lost"
+    scores = range_of(study, cell.values) if metric == "score" else None
+    return scores.best < scores.worst if scores else metric.removeprefix(TRAINING) == "lost"
 
 
 def values_of_axes(cell: Cell, axes: Sequence[str]) -> Place:
@@ -157,9 +213,9 @@ def values_of_axes(cell: Cell, axes: Sequence[str]) -> Place:
     return tuple(key(cell.values[axis]) for axis in axes)
 
 
-def level_of(study: StudyFile, values: Mapping[str, Any]) -> Level | None:
+def range_of(study: StudyFile, values: Mapping[str, Any]) -> ScoreRange | None:
     """The known worst and best score of a run."""
-    return next((level for level in study.scales if matches(values, level.where)), None)
+    return next((one for one in study.scales if matches(values, one.where)), None)
 
 
 def scaling_of(study: StudyFile, table: Table, shown: Sequence[Cell]) -> Scaling:
@@ -168,11 +224,11 @@ def scaling_of(study: StudyFile, table: Table, shown: Sequence[Cell]) -> Scaling
         return table.scale
     if len({values_of_axes(cell, table.over) for cell in shown}) < 2:
         return "raw"
-    known = table.metric == "score" and all(level_of(study, cell.values) for cell in shown)
+    known = table.metric == "score" and all(range_of(study, cell.values) for cell in shown)
     return "known" if known else "observed"
 
 
-def _levels(
+def _ranges(
     study: StudyFile,
     table: Table,
     scaling: Scaling,
@@ -183,18 +239,18 @@ def _levels(
     if scaling == "raw":
         return {}
     if scaling == "known":
-        found = {cell.name: level_of(study, cell.values) for cell in shown}
-        return {name: (level.worst, level.best) for name, level in found.items() if level}
+        found = {cell.name: range_of(study, cell.values) for cell in shown}
+        return {name: (one.worst, one.best) for name, one in found.items() if one}
     tasks: dict[Place, list[Cell]] = {}
     for cell in shown:
         tasks.setdefault(values_of_axes(cell, (*columns, *table.over)), []).append(cell)
-    levels = {}
+    ranges = {}
     for cells in tasks.values():
         every = [STATISTICS["mean"].samples(records[cell.name], table.metric) for cell in cells if cell.name in records]
         together = np.concatenate([samples for samples in every if samples is not None] or [np.zeros(1)])
         low, high = float(together.min()), float(together.max())
-        levels |= {cell.name: (low, high if high > low else low + 1.0) for cell in cells}
-    return levels
+        ranges |= {cell.name: (low, high if high > low else low + 1.0) for cell in cells}
+    return ranges
 
 
 # The tables.
@@ -223,16 +279,20 @@ def tables_of(
     cells: Sequence[Cell],
     records: Mapping[str, Record],
     stale: Collection[str] = frozenset(),
+    levels: Levels = NONE,
 ) -> Section:
     """A table with its title, and a second one that compares with its baseline if it has one; values from the runs that
-    ``stale`` names are marked."""
-    entries = entries_of(study, table, cells, records)
+    ``stale`` names are marked. Levels are the last rows of the first table."""
+    entries = entries_of(study, table, cells, records, levels)
+    stale = frozenset(stale) | entries.stale_levels
     known = [STATISTICS[name] for name in table.statistics]
     name = capitalised(metric_words(table.metric).replace("_", " "))
     title = table.title or f"{name} by {' and '.join([*entries.rows, *entries.columns])}"
     parts: list[str | Rows] = []
     if alone := [one for one in known if one.estimate is not None]:
-        parts += [_drawn(entries, alone, entries.grid, _value(entries, stale)), _note(entries, alone)]
+        lines = entries.grid | entries.levels
+        note = " ".join(filter(None, (_note(entries, alone), levels_text(entries.levels, study))))
+        parts += [_drawn(entries, alone, lines, _value(entries, stale)), note]
     if not table.baseline:
         return Section(title, tuple(parts))
     baseline = _baseline(entries, table)
@@ -353,11 +413,25 @@ def _scale(entries: Entries, row: Cell, column: Cell, statistic: Statistic) -> P
 def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
     brackets = entries.intervals(statistics, entries.cells)
     names = [one.title for one in statistics]
-    titles = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    text = f"{capitalised(titles)} of the {entries.name}"
+    text = f"{capitalised(listed(names))} of the {entries.name}"
     scaling = scaling_text(entries, statistics)
     parts = (text + (f" [{brackets}]." if brackets else "."), scaling, _tasks_text(entries))
     return " ".join(part for part in parts if part)
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words in a sentence, for example ``mean, median and iqm``."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def levels_text(levels: Iterable[Place], study: StudyFile) -> str:
+    """A sentence on the levels that a table or figure shows, by their rows; empty without any."""
+    names = list(dict.fromkeys(str(row[0]) for row in levels))
+    if not names:
+        return ""
+    studies = [Path(one).stem for one in study.levels]
+    many = "studies" if len(studies) > 1 else "study"
+    return f"{capitalised(listed(names))}: episodes of one seed, from the {many} {listed(studies)}."
 
 
 def _tasks_text(entries: Entries) -> str:

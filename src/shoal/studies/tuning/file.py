@@ -160,7 +160,7 @@ def tuning(part: Keys) -> Tuning:
     search = part.text("search", "random")
     if search not in SEARCHES:
         raise InputError(f"{part.file}: [tuning] search: {unknown('search', search, SEARCHES)}")
-    environments = part.texts("environments")
+    environments = part.texts("environments", "an environment")
     found = Tuning(
         trials,
         budget,
