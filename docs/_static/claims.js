@@ -1,4 +1,5 @@
-// Filters of the claims of docs/studies.md by algorithm, task and verdict. Without scripts the page shows all of them.
+// Filters of the claims of docs/studies.md by algorithm, task and verdict, and a small plot of the intervals of each.
+// Without scripts the page shows all claims, and their numbers as text.
 // window.ALGORITHMS has the algorithms' names; tasks and verdicts are recognised by their words.
 
 const TASKS = {
@@ -19,6 +20,7 @@ const VERDICTS = {
   "does not hold": /does not hold/i,
   "not decided": /not decided/i,
 };
+const PUBLISHED = 4; // a column about other tasks
 
 function words(name) {
   return new RegExp(`(?<![\\w-])${name.replace(/[_-]/g, "[-_]?")}(?![\\w-])`, "i");
@@ -29,7 +31,8 @@ function claimRows() {
     (table) => [...table.querySelectorAll("th")].slice(0, 2).map((x) => x.textContent.trim()).join() === "claim,verdict");
   return tables.flatMap((table) => [...table.querySelectorAll("tbody tr")].map((row) => {
     const cells = [...row.cells].map((cell) => cell.textContent);
-    return { row, section: table.closest("section"), about: cells.join(" "), verdict: cells[1] };
+    const about = cells.filter((_, i) => i !== PUBLISHED).join(" ");
+    return { row, section: table.closest("section"), about, verdict: cells[1] };
   }));
 }
 
@@ -71,4 +74,48 @@ function addFilters() {
   show();
 }
 
-document.addEventListener("DOMContentLoaded", addFilters);
+const NUMBER = "[−+-]?[\\d,]*\\.?\\d+";
+const ESTIMATE = new RegExp(`(${NUMBER})(?: (?:million|%|points?))?\\s*[[(](${NUMBER})(?:,| to) (${NUMBER})[\\])]`, "g");
+
+// The numbers with intervals in a text: "−5.0 (−7.8 to −2.7)" and "+3.9 [2.5, 5.7]" as [value, low, high].
+function estimates(text) {
+  const number = (x) => Number(x.replace("−", "-").replaceAll(",", ""));
+  return [...text.matchAll(ESTIMATE)].map((one) => one.slice(1, 4).map(number))
+    .filter(([value, low, high]) => low <= value && value <= high);
+}
+
+function shape(name, attributes) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  return element;
+}
+
+// A line for each interval with a dot at its value. Of differences also 0, and the margin of equality around it.
+function plot(found, text) {
+  const line = 12, width = 150, ends = found.flat(), difference = /\bless\b/.test(text);
+  const margin = difference ? Number(/margin ([\d.]+)/.exec(text)?.[1] ?? 0) : 0;
+  if (difference) ends.push(-margin, margin);
+  const low = Math.min(...ends), span = Math.max(...ends) - low || 1;
+  const at = (x) => 5 + (width - 10) * (x - low) / span, height = line * found.length;
+  const svg = shape("svg", { class: "claim-plot", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+  if (margin) svg.append(shape("rect", { class: "margin", x: at(-margin), width: at(margin) - at(-margin), y: 0, height }));
+  if (difference) svg.append(shape("line", { class: "zero", x1: at(0), x2: at(0), y1: 0, y2: height }));
+  found.forEach(([value, from, to], i) => {
+    const y = line * (i + 0.5);
+    svg.append(shape("line", { class: "interval", x1: at(from), x2: at(to), y1: y, y2: y }));
+    svg.append(shape("circle", { cx: at(value), cy: y, r: 3 }));
+  });
+  return svg;
+}
+
+function addPlots() {
+  for (const { row } of claimRows()) {
+    const cell = row.cells[2], found = estimates(cell?.textContent ?? "");
+    if (found.length) cell.append(plot(found, cell.textContent));
+  }
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  addFilters();
+  addPlots();
+});

@@ -1,5 +1,7 @@
 """Gaussian policies: units, clipping against squashing, padded dimensions."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +20,7 @@ STEP = make_step(np.random.default_rng(0), SPEC, (E,), dead=0.0)
 REAL = np.asarray(STEP.legal)
 
 
+@cache
 def actor(squash, log_std=-0.5, gain=0.01):
     made = make_actor(SPEC, Body((6,)), (0, 0, 0), True, gain, log_std, squash)
     policy = Policy(compiled(made.init)(jax.random.key(0)), Inputs())

@@ -22,7 +22,8 @@ SPREAD = ["train", "mappo", "mpe/simple_spread"]
 TUNED = preset("mappo", "mpe/simple_spread")
 # Ten updates, in which episodes end. Nearly every test says the same, so that the program is compiled once.
 TINY = ["--num-envs", "2", "--rollout-length", "8", "--steps", "1.6e2", "--seeds", "2", "--env.horizon", "4"]
-TINY += ["--hidden", "8", "--epochs", "1", "--minibatches", "2", "--eval-episodes", "3", "--no-tensorboard"]
+TINY += ["--hidden", "8", "--orthogonal", "False", "--epochs", "1", "--minibatches", "2", "--eval-episodes", "3"]
+TINY += ["--no-tensorboard"]
 
 
 def tiny(*changes: str) -> list[str]:

@@ -14,7 +14,7 @@ from shoal.networks.transformer import Decoder, make_decoder, make_encoder
 from support.small_nets import FAST, layer_norm, noise, random
 
 B, N, D, F = 4, 3, 6, 5
-BODY = Body(hidden=(D,), activation="tanh", layer_norm=True, input_layer_norm=True)
+BODY = Body(hidden=(D,), activation="tanh", layer_norm=True, input_layer_norm=True, orthogonal=False)
 ALIVE = jnp.array([[1, 1, 1], [1, 0, 1], [0, 0, 1], [0, 0, 0]], bool)
 RANK = jnp.array([[0, 1, 2], [2, 0, 1], [1, 2, 0], [2, 1, 0]])
 
@@ -104,7 +104,7 @@ def naive_decoder(params, rep, token):
 
 
 def decoder(log_std=None) -> Decoder:
-    body = Body(hidden=(D,), activation="gelu", layer_norm=True)
+    body = Body(hidden=(D,), activation="gelu", layer_norm=True, orthogonal=False)
     return make_decoder(body, 2, 2, N, F, 4, 0.01, log_std)
 
 

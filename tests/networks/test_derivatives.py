@@ -7,13 +7,13 @@ import pytest
 
 from shoal.networks import recurrent
 from shoal.networks.layers import product
+from support.small_nets import random
 
 T, R, H = 5, 3, 4
-KEYS = jax.random.split(jax.random.key(0), 9)
-RESET = jax.random.bernoulli(KEYS[0], 0.3, (T, R, 1))
+RESET = jnp.asarray(np.random.default_rng(0).random((T, R, 1)) < 0.3)
 SHAPES = {"start": (R, H), "x": (T, R, 3 * H), "kernel": (H, 3 * H), "bias": (H,)}
-POINT = {name: jax.random.normal(key, shape) for key, (name, shape) in zip(KEYS[1:5], SHAPES.items(), strict=True)}
-MOVE = {name: jax.random.normal(key, shape) for key, (name, shape) in zip(KEYS[5:9], SHAPES.items(), strict=True)}
+POINT = {name: random(*shape, seed=seed) for seed, (name, shape) in enumerate(SHAPES.items(), 1)}
+MOVE = {name: random(*shape, seed=seed) for seed, (name, shape) in enumerate(SHAPES.items(), 5)}
 
 
 def recurrence(p):
@@ -60,7 +60,7 @@ def test_the_recurrence_has_the_derivatives_of_a_plain_loop(take):
 
 @pytest.mark.parametrize("rows, width", [(7, 1), (7, 5), (40, 16)])
 def test_a_product_has_the_derivatives_of_a_plain_product(rows, width):
-    x, kernel = jax.random.normal(KEYS[0], (rows, 3)), jax.random.normal(KEYS[1], (3, width))
+    x, kernel = random(rows, 3), random(3, width, seed=2)
 
     def of(multiply):
         def f(x, kernel):

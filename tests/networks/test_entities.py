@@ -12,7 +12,7 @@ from support.small_nets import apply, noise, random
 
 K, F = 5, 3
 LAYOUT = Layout((InputPart((K, F), name="enemies"), InputPart((4,), name="own"), InputPart((2, F), name="friends")))
-BODY = Body(hidden=(8,), network="entities", entity_blocks=2, entity_heads=2)
+BODY = Body(hidden=(8,), network="entities", entity_blocks=2, entity_heads=2, orthogonal=False)
 NET = build_body(BODY, LAYOUT + vector_layout(2, "id"), 3)
 PARAMS = noise(NET)
 X = np.array(random(2, 3, LAYOUT.width + 2))

@@ -13,7 +13,7 @@ from support import recurrent_loops as loops
 from support.small_nets import FAST, noise, random
 
 T, F, H = 6, 4, loops.HIDDEN
-NET = build_body(Body((), recurrent=H, cell="lstm"), F, 2)
+NET = build_body(Body((), recurrent=H, cell="lstm", orthogonal=False), F, 2)
 PARAMS = noise(NET)
 
 

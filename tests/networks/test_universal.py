@@ -33,7 +33,7 @@ from shoal.types import Scale
 from support.small_nets import apply, layer_norm, noise, random
 
 F, D, MOVES = 3, 8, 2
-BODY = Body(hidden=(D,), network="universal", entity_heads=2)
+BODY = Body(hidden=(D,), network="universal", entity_heads=2, orthogonal=False)
 FIRST = np.zeros((2, 3), bool)
 
 
@@ -117,7 +117,7 @@ def test_actions_after_those_on_entities_are_outputs_of_the_head():
 
 
 def test_parameters_do_not_depend_on_numbers():
-    recurrent = Body(hidden=(D,), network="universal", entity_heads=2, recurrent=4)
+    recurrent = Body(hidden=(D,), network="universal", entity_heads=2, recurrent=4, orthogonal=False)
     assert shapes(actor(5)) == shapes(actor(9, 4))
     assert shapes(actor(5, body=recurrent)) == shapes(actor(9, 4, body=recurrent))
     critics = [build_body(BODY, layout_of_agents(layout(k), range(n)), 1) for k, n in ((5, 4), (9, 7), (3, 1))]

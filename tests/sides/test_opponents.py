@@ -36,7 +36,9 @@ from support.past_pools import PAST, noted_intervals
 
 SPEC = toys.busy().spec
 N = SPEC.num_agents
-TINY: dict[str, Any] = {"num_envs": 8, "rollout_length": 4, "hidden": (4,), "eval_episodes": 4, "progress": False}
+TINY: dict[str, Any] = {
+    "num_envs": 8, "rollout_length": 4, "hidden": (4,), "orthogonal": False, "eval_episodes": 4, "progress": False,
+}  # fmt: skip
 
 
 def steps(num_envs: int) -> Step:

@@ -1,7 +1,7 @@
 """Seeds that are trained as runs of their own, and the record that is joined from theirs."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from shoal.studies.results import markdown_page
 from shoal.studies.separate import SEEDS_FOLDER, join_seeds, joined, seed_cells, write_seed
 from shoal.studies.state import record_path, records_of_cells
 from shoal.studies.study_file import read_study
+from support import trained
 from support.small_studies import TINY, cells_of, made_record, toml, write_study_file
 
 TEXT = f"""
@@ -43,9 +44,14 @@ def refused(path: Path, **options: Any) -> str:
     return str(caught.value)
 
 
-def test_seeds_that_are_trained_separately_become_one_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+@pytest.fixture
+def one_program() -> Iterator[None]:
+    with trained.one_program():
+        yield
+
+
+@pytest.mark.usefixtures("one_program")
+def test_seeds_that_are_trained_separately_become_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their numbers are those of runs of one seed, row by row, and of no run of two seeds."""
     monkeypatch.setattr(execution, "product_rate", lambda: 1e11)
     path, records = write_study_file(tmp_path, TEXT.replace("seeds = 3", "seeds = 2")), tmp_path / "records" / "demo"

@@ -59,6 +59,7 @@ TINY: dict[str, Any] = {
     "num_envs": 4,
     "rollout_length": 4,
     "hidden": [4],
+    "orthogonal": False,
     "epochs": 1,
     "minibatches": 1,
     "rows": 6,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import Literal, jaxpr_as_fun
 
 from shoal import algorithms
 from shoal.equations.returns import gae
@@ -153,9 +153,19 @@ class Program(NamedTuple):
     """Compiled."""
 
 
+def _drawn(jaxpr: Any) -> list[bool]:
+    """Whether each result depends on the arguments: on the key, if these are an algorithm's initial values."""
+    dependent = set(jaxpr.invars)
+    for eqn in jaxpr.eqns:
+        if any(x in dependent for x in eqn.invars if not isinstance(x, Literal)):
+            dependent.update(eqn.outvars)
+    return [not isinstance(x, Literal) and x in dependent for x in jaxpr.outvars]
+
+
 @cache
 def program(spec: EnvSpec, config: Any, scale: Scale | None = None) -> Program:
-    """Compiled once per configuration, whatever data it is run on; parameters are noise, all else as initialised."""
+    """Compiled once per configuration, whatever data it is run on; parameters are noise, as are those of target
+    networks, and all else is as initialised."""
     own = sys.modules[type(config).__module__]  # the algorithm that the configuration is of
     name = own.__name__.removeprefix("shoal.algorithms.")
     make = (algorithms.get(name) if name in algorithms.NAMES else own).make
@@ -165,16 +175,19 @@ def program(spec: EnvSpec, config: Any, scale: Scale | None = None) -> Program:
     rng = np.random.default_rng(0)
 
     def noise(x: jax.ShapeDtypeStruct) -> jax.Array:
-        return jnp.array(rng.normal(size=x.shape) / np.sqrt(x.shape[-2] if x.ndim > 2 else 25.0), jnp.float32)
+        return jnp.asarray((rng.normal(size=x.shape) / np.sqrt(x.shape[-2] if x.ndim > 2 else 25.0)).astype(x.dtype))
 
-    def without_parameters(key: jax.Array) -> Learner:  # drawing them takes as long to compile as an update
+    def without_draws(key: jax.Array) -> list[jax.Array]:  # drawing them takes as long to compile as an update
         leaves = jaxpr_as_fun(traced.jaxpr)(key)
-        learner = jax.tree.unflatten(jax.tree.structure(traced.out_info), leaves)
-        return learner._replace(policy=learner.policy._replace(actor=()), critic=())
+        return [x for x, drawn in zip(leaves, noisy, strict=True) if not drawn]
 
-    rest = compiled(without_parameters)(jax.random.key(0))
-    actor, critic = jax.tree.map(noise, (traced.out_info.policy.actor, traced.out_info.critic))
-    learner = rest._replace(policy=rest.policy._replace(actor=actor), critic=critic)
+    structure, shapes = jax.tree.structure(traced.out_info), jax.tree.leaves(traced.out_info)
+    learner = jax.tree.unflatten(structure, _drawn(traced.jaxpr.jaxpr))
+    actor, critic = jax.tree.map(lambda _: True, (learner.policy.actor, learner.critic))
+    noisy = jax.tree.leaves(learner._replace(policy=learner.policy._replace(actor=actor), critic=critic))
+    rest = iter(compiled(without_draws)(jax.random.key(0)))
+    leaves = [noise(x) if drawn else next(rest) for x, drawn in zip(shapes, noisy, strict=True)]
+    learner = jax.tree.unflatten(structure, leaves)
     return Program(algorithm, learner, update)
 
 

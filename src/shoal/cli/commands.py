@@ -140,12 +140,13 @@ ReportEpisodes = Annotated[int, Bounds(least=1, most=1000)]
 
 @dataclasses.dataclass
 class Report:
-    """Write a run or a study as one HTML file: scores, curves, configuration, commands, and episodes to replay."""
+    """Write a run or a study as one HTML file: scores, curves, configuration, commands, and episodes to replay. Of a
+    folder of studies: all comparisons, with filters."""
 
     what: str
-    """A run's folder, a study file *.toml, or the name of a study in studies/."""
+    """A run's folder, a study file *.toml, the name of a study in studies/, or a folder of study files."""
     out: Path | None = None
-    """File to write: a .html; None for report.html in the run's folder, or in the folder of the study's runs."""
+    """File to write: a .html; None for report.html in the folder of the run, of the study's runs, or of all of them."""
     against: Path | None = None
     """Another run in the same environment, shown next to the run: scores, curves, and episodes from the same initial
     states."""

@@ -10,6 +10,7 @@ A panel of lines is a JSON object:
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,7 +125,7 @@ def estimates_table(panel: Estimates) -> Html:
     rows = [
         {
             "": name,
-            "interval": _bar(estimate, at, panel.mark),
+            "interval": bar(estimate, at, panel.mark),
             "value": tag("span", text, class_="value"),
         }
         for (name, estimate), text in zip(panel.rows.items(), texts, strict=True)
@@ -132,7 +133,14 @@ def estimates_table(panel: Estimates) -> Html:
     return html_table(rows, title + panel.x, class_="bars", heads={"interval": ends})
 
 
-def _bar(estimate: Estimate, at: Any, mark: float | None) -> Html:
+def bar(estimate: Estimate, at: Callable[[float], str], mark: float | None) -> Html:
+    """An estimate as a dot in a bar from the low to the high end.
+
+    Args:
+        estimate: what is drawn; unknown ends and values are left out.
+        at: value -> its place, from 0 at the left to 1000 at the right.
+        mark: a value with a vertical line; None for none.
+    """
     value, low, high = estimate
     parts = []
     if mark is not None:

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from shoal.environments.names import path_words
 from shoal.errors import GameError, InputError
 from shoal.plots.texts import estimate_text
 from shoal.reporting import page
@@ -14,6 +15,7 @@ from shoal.reporting.page import Html, Page, html_table, joined_html, tag
 from shoal.reporting.replays import Recorded
 from shoal.reporting.replays import replays as played
 from shoal.reporting.run_page import run_page
+from shoal.reporting.studies_page import Studied, studies_page
 from shoal.reporting.study_page import study_page
 from shoal.runs.api import check_same_environment
 from shoal.runs.open import open_run
@@ -53,15 +55,19 @@ def report(
     trust: bool = False,
     recorded: Recorded | None = None,
 ) -> Path:
-    """Write a run or a study as one HTML file that needs no network; returns its path.
+    """Write a run, a study or a folder of studies as one HTML file that needs no network; returns its path.
 
     The file has less than 5 MB (:data:`shoal.reporting.page.MAX_PAGE_BYTES`). The page of a run has its scores, curves,
     configuration and conditions, the commands that reproduce it, and played episodes; that of a study is made from its
-    records, with played episodes of at most four runs whose folders exist. Equal files give a bit-identical page.
+    records, with played episodes of at most four runs whose folders exist. The page of a folder of studies has all
+    their comparisons with baselines in one table, with filters by algorithm, task and verdict, and what is recorded of
+    each study. Equal files give a bit-identical page.
 
     Args:
-        what: a run, its folder, a study file ``*.toml``, or the name of a study in ``studies/``.
-        out: the file; by default ``report.html`` in the run's folder, or in the folder of the study's runs.
+        what: a run, its folder, a study file ``*.toml``, the name of a study in ``studies/``, or a folder of such
+            files.
+        out: the file; by default ``report.html`` in the folder of the run, of the study's runs, or of all
+            studies' runs.
         against: another run; its scores, curves and episodes are shown next to those of the run ``what``.
         episodes: number of played episodes per policy.
         replays: play episodes, which requires the environment.
@@ -87,6 +93,8 @@ def report(
         return _run(given, out, episodes, replays, environment, trust, recorded or {})
     if against is not None:
         raise InputError("against requires a run; the page of a study has its own comparisons.")
+    if Path(what).is_dir() and (files := sorted(Path(what).glob("*.toml"))):
+        return _studies(Path(what), files, out, records, Path(runs), trust)
     return _study(_study_path(what), out, episodes, replays, records, Path(runs), trust)
 
 
@@ -103,7 +111,9 @@ def _study_path(what: str | Path) -> Path:
     if Path(what).suffix == ".toml" or str(what) in shipped():
         return study_path(what)
     if Path(what).is_dir():
-        raise InputError(f"There is no {manifest.RUN_JSON} in {str(what)!r}, so it is not the folder of a run.")
+        raise InputError(
+            f"There is no {manifest.RUN_JSON} in {str(what)!r}, so it is not the folder of a run, and no file *.toml."
+        )
     raise InputError(f"{str(what)!r} is neither the folder of a run nor a study: a file *.toml, or a name in studies/.")
 
 
@@ -158,12 +168,7 @@ def _study(
     runs: Path,
     trust: bool,
 ) -> Path:
-    described = read_study(file)
-    check_imports(described, trust)
-    where = recorded_in(described, records)
-    cells = plan(described, runs, winner(described, where))
-    held = records_of_cells(where, cells)
-    held |= former_records(where, cells, held)
+    described, cells, held = _studied(file, records, runs, trust)
     path = written_to(runs / described.name / REPORT_FILE if out is None else out, Path())
     opened = list(islice(_opened(cells, trust), MAX_PLAYED_RUNS)) if replays else []
     kept = sum(_is_run(cell.folder) for cell in cells)
@@ -174,6 +179,25 @@ def _study(
         return study_page(described, cells, held, notes if opened else None, folder, levels)
 
     return _write(path, made, opened, episodes, said, {})
+
+
+def _studied(file: Path, records: str | Path | None, runs: Path, trust: bool) -> Studied:
+    """A study with its records."""
+    described = read_study(file)
+    check_imports(described, trust)
+    where = recorded_in(described, records)
+    cells = plan(described, runs, winner(described, where))
+    held = records_of_cells(where, cells)
+    return Studied(described, cells, held | former_records(where, cells, held))
+
+
+def _studies(
+    folder: Path, files: Sequence[Path], out: str | Path | None, records: str | Path | None, runs: Path, trust: bool
+) -> Path:
+    path = written_to(runs / REPORT_FILE if out is None else out, Path())
+    every = [_studied(file, records, runs, trust) for file in files]
+    write_bytes(path, page.page_bytes(studies_page(every, f"Studies in {path_words(folder)}"), None))
+    return path
 
 
 def _opened(cells: Sequence[Cell], trust: bool) -> Any:

@@ -103,6 +103,7 @@ def html_table(
     *,
     class_: str | None = None,
     heads: Mapping[str, Part] = MappingProxyType({}),
+    attributes: Sequence[Mapping[str, str]] = (),
 ) -> Html:
     """A table, which scrolls sideways where it is too wide, beside its first column; columns of numbers are
     right-aligned.
@@ -112,6 +113,7 @@ def html_table(
         caption: what it shows.
         class_: of the table.
         heads: contents of the heads of some columns; other heads are the columns' names.
+        attributes: of each line's element; the names are constants.
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     numeric = {name for name in columns if all(_is_number(row.get(name, "")) for row in rows)}
@@ -123,14 +125,14 @@ def html_table(
 
     head = tag("tr", *(tag("th", heads.get(name, name), scope="col", class_=kind(name)) for name in columns))
     lines = []
-    for row in rows:
+    for i, row in enumerate(rows):
         cells = [
             tag("td", row.get(name, "–"), class_=kind(name))
-            if i
+            if j
             else tag("th", row.get(name, "–"), scope="row", class_=kind(name))
-            for i, name in enumerate(columns)
+            for j, name in enumerate(columns)
         ]
-        lines.append(tag("tr", *cells))
+        lines.append(tag("tr", *cells, **(attributes[i] if attributes else {})))
     said = tag("caption", tag("span", caption))
     whole = tag("table", said, tag("thead", head), tag("tbody", *lines), class_=class_)
     return tag("div", whole, class_="scroll", role="region", aria_label=caption, tabindex="0")
@@ -173,8 +175,9 @@ class Asset(NamedTuple):
 
 @cache
 def page_scripts() -> tuple[Asset, ...]:
-    """The scripts in the order in which they run: uPlot, charts, the player, and last the one that starts them."""
-    return _read(UPLOT / "uPlot.iife.min.js", *_own("charts*.js"), *_own("player*.js"), ASSETS / "page.js")
+    """The scripts as they run: uPlot, charts, the player, filters, and last the one that starts them."""
+    last = (ASSETS / "filters.js", ASSETS / "page.js")
+    return _read(UPLOT / "uPlot.iife.min.js", *_own("charts*.js"), *_own("player*.js"), *last)
 
 
 @cache

@@ -78,7 +78,7 @@ def charts_of(
             stem, used = "-".join(word for each in words if (word := each.strip("-."))), {chart.name for chart in found}
             name = next(one for i in count(1) if (one := f"{stem}-{i}" if i > 1 else stem) not in used)
             try:
-                chart = _chart(study, figure, entries, lines, name, columns, _levels(entries, where))
+                chart = _chart(figure, entries, lines, name, columns, _levels(entries, where))
             except InputError as error:
                 raise study.error(f"[[figures]] {figure.number}: {error}") from None
             if chart is not None:
@@ -109,9 +109,7 @@ Found = tuple[str, Sequence[Panel], Collection[str]]
 """A note, panels, and the names of the levels in them."""
 
 
-def _chart(
-    study: StudyFile, figure: Figure, entries: Entries, lines: Lines, name: str, columns: str, levels: Lines
-) -> Chart | None:
+def _chart(figure: Figure, entries: Entries, lines: Lines, name: str, columns: str, levels: Lines) -> Chart | None:
     """One figure; None if there is nothing to draw."""
     made = {"curves": _curves, "profiles": _profiles, "estimates": _estimates, "improvement": _improvement}
     found = made[figure.kind](figure, entries, lines, levels)
@@ -121,7 +119,7 @@ def _chart(
     title = ", ".join(part for part in (figure.title or _TITLES[figure.kind], columns) if part)
     shown = ("improvement",) if figure.kind == "improvement" else figure.statistics
     scaling = scaling_text(entries, [STATISTICS[one] for one in shown])
-    said = levels_text([(one,) for one in drawn], study)
+    said = levels_text(drawn, entries)
     note = " ".join(part for part in (note, scaling, said) if part)
     return Chart(figure.number, name, title, columns, note, panels)
 

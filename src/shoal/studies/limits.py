@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from shoal.plots.charts import SHARES
 from shoal.plots.texts import estimate_text
 from shoal.statistics.intervals import Estimate, scaled
-from shoal.studies.keys import key, label
+from shoal.studies.keys import label
+from shoal.studies.levels import Task, task_of
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile
@@ -18,6 +19,9 @@ MARGIN = 0.05
 """The margin of equality, as a share of the distance between floor and ceiling."""
 _OF_LEVELS = ("mean", "area")
 """Statistics whose values have the range of a score; a fall of the curve has not."""
+
+
+Reached = Literal["floor", "ceiling", ""]
 
 
 class Limits(NamedTuple):
@@ -64,17 +68,48 @@ def undecided(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Rec
         cells: all its runs.
         records: their records by the cells' names.
     """
-    tasks: dict[object, list[Cell]] = {}
+    return tuple(
+        _sentence(study, task, found)
+        for task in _tasks(study, cells)
+        if (found := _known(study, task, records)) and reached(limits_of(study, task[0]), found)
+    )
+
+
+def undecided_runs(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, Reached]:
+    """The runs of the tasks of :func:`undecided` by the cells' names, and what it is that decides nothing there."""
+    found: dict[str, Reached] = {}
+    for task in _tasks(study, cells):
+        what = reached(limits_of(study, task[0]), _known(study, task, records))
+        found |= {cell.name: what for cell in task if what}
+    return found
+
+
+def _tasks(study: StudyFile, cells: Sequence[Cell]) -> list[list[Cell]]:
+    tasks: dict[tuple[Task, Limits], list[Cell]] = {}
     for cell in cells:
-        task = (cell.environment, tuple(sorted((name, key(value)) for name, value in cell.env.items())))
-        tasks.setdefault((task, limits_of(study, cell)), []).append(cell)
-    said = []
-    for each in tasks.values():
-        found = {cell.name: _estimate(study, records.get(cell.name)) for cell in each}
-        known = {name: estimate for name, estimate in found.items() if estimate is not None}
-        if len(each) > 1 and len(known) == len(each):
-            said.append(_sentence(study, each[0], limits_of(study, each[0]), list(known.values())))
-    return tuple(sentence for sentence in said if sentence)
+        tasks.setdefault((task_of(cell), limits_of(study, cell)), []).append(cell)
+    return list(tasks.values())
+
+
+def _known(study: StudyFile, task: Sequence[Cell], records: Mapping[str, Record]) -> list[Estimate]:
+    """The estimates of a task's runs; empty if one is missing, or there is only one run."""
+    found = [_estimate(study, records.get(cell.name)) for cell in task]
+    known = [estimate for estimate in found if estimate is not None]
+    return known if len(known) == len(task) > 1 else []
+
+
+def reached(limits: Limits, found: Sequence[Estimate]) -> Reached:
+    """Whether these estimates are all at the floor, or all at the ceiling; empty if they can decide something."""
+    if not found:
+        return ""
+    sign, margin = limits.sign, limits.margin
+    # The mean alone where there is no interval.
+    highest = max(min(sign * end for end in estimate if not math.isnan(end)) for estimate in found)
+    if limits.floor is not None and highest <= sign * limits.floor + margin:
+        return "floor"
+    if limits.ceiling is not None and min(sign * one[0] for one in found) >= sign * limits.ceiling - margin:
+        return "ceiling"
+    return ""
 
 
 def _estimate(study: StudyFile, record: Record | None) -> Estimate | None:
@@ -85,24 +120,22 @@ def _estimate(study: StudyFile, record: Record | None) -> Estimate | None:
     return None if samples is None or statistic.estimate is None else statistic.estimate([samples])
 
 
-def _sentence(study: StudyFile, cell: Cell, limits: Limits, found: Sequence[Estimate]) -> str:
-    """Why the runs of a task decide nothing; empty if they can decide something."""
+def _sentence(study: StudyFile, task: Sequence[Cell], found: Sequence[Estimate]) -> str:
+    """Why the runs of a task decide nothing."""
     assert study.primary is not None
-    unit, sign, margin = unit_of(study.primary.metric), limits.sign, limits.margin
+    cell, limits = task[0], limits_of(study, task[0])
+    unit, margin = unit_of(study.primary.metric), limits.margin
     options = "".join(f", {name} {label(value)}" for name, value in cell.env.items())
     where = f"Nothing is decided in {cell.environment}{options}:"
-    best = max(found, key=lambda estimate: sign * estimate[0])
-    # The mean alone where there is no interval.
-    reach = max(min(sign * end for end in estimate if not math.isnan(end)) for estimate in found)
-    if limits.floor is not None and reach <= sign * limits.floor + margin:
+    if reached(limits, found) == "floor":
+        assert limits.floor is not None
+        best = max(found, key=lambda estimate: limits.sign * estimate[0])
         by = f" by more than the margin of {_number(unit * margin)}" if margin else ""
         shown = estimate_text(scaled(best, unit))
         return f"{where} no run's interval leaves the floor of {_number(unit * limits.floor)}{by}; the best is {shown}."
-    worst = min(sign * estimate[0] for estimate in found)
-    if limits.ceiling is not None and worst >= sign * limits.ceiling - margin:
-        up_to = f" up to the margin of {_number(unit * margin)}" if margin else ""
-        return f"{where} every run reaches the ceiling of {_number(unit * limits.ceiling)}{up_to}."
-    return ""
+    assert limits.ceiling is not None
+    up_to = f" up to the margin of {_number(unit * margin)}" if margin else ""
+    return f"{where} every run reaches the ceiling of {_number(unit * limits.ceiling)}{up_to}."
 
 
 def _number(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +50,8 @@ class Entries:
     """As :attr:`grid`, rows of the levels (:mod:`shoal.studies.levels`), whose records are also in :attr:`records`."""
     stale_levels: frozenset[str]
     """The names of their cells with stale records."""
+    studies_of_levels: tuple[str, ...]
+    """The names of the studies that measured them."""
 
     @property
     def unit(self) -> float:
@@ -169,6 +170,7 @@ def entries_of(
         table.paired,
         {row: {column: [cell for cell, *_ in each] for column, each in line.items()} for row, line in found.items()},
         frozenset(cell.name for cell, level, _ in added if level.stale),
+        tuple(dict.fromkeys(level.cell.study for _, level, _ in added)),
     )
 
 
@@ -257,7 +259,7 @@ def _ranges(
 
 
 MISSING, _UNKNOWN = "missing", "–"
-_PLAIN = ("algorithm", "environment", "variant")
+PLAIN = ("algorithm", "environment", "variant")
 """Axes whose values are shown without the name of the axis."""
 Entry = Callable[[list[Cell] | None, Statistic], tuple[Estimate | str, str]]
 """(runs, statistic) -> (the estimate, or a word in its place; the mark of stale values)."""
@@ -291,11 +293,13 @@ def tables_of(
     parts: list[str | Rows] = []
     if alone := [one for one in known if one.estimate is not None]:
         lines = entries.grid | entries.levels
-        note = " ".join(filter(None, (_note(entries, alone), levels_text(entries.levels, study))))
+        note = " ".join(
+            filter(None, (_note(entries, alone), levels_text((str(row[0]) for row in entries.levels), entries)))
+        )
         parts += [_drawn(entries, alone, lines, _value(entries, stale)), note]
     if not table.baseline:
         return Section(title, tuple(parts))
-    baseline = _baseline(entries, table)
+    baseline = baseline_of(entries, table)
     others = {row: line for row, line in entries.grid.items() if not matches(_first(line).values, table.baseline)}
     if not others:
         return Section(title, tuple(parts))
@@ -321,7 +325,7 @@ def scaling_text(entries: Entries, statistics: Sequence[Statistic]) -> str:
 
 def column_head(cell: Cell, columns: Sequence[str]) -> str:
     """The values of a run's column axes."""
-    words = [label(cell.values[axis]) if axis in _PLAIN else f"{axis} {label(cell.values[axis])}" for axis in columns]
+    words = [label(cell.values[axis]) if axis in PLAIN else f"{axis} {label(cell.values[axis])}" for axis in columns]
     return ", ".join(words)
 
 
@@ -362,7 +366,7 @@ def _compared(entries: Entries, baseline: Callable[[Cell], list[Cell] | None], s
     return entry
 
 
-def _baseline(entries: Entries, table: Table) -> Callable[[Cell], list[Cell] | None]:
+def baseline_of(entries: Entries, table: Table) -> Callable[[Cell], list[Cell] | None]:
     """The baseline of a run: the row with the values of ``baseline`` and otherwise the run's, in its column."""
 
     def of(cell: Cell) -> list[Cell] | None:
@@ -424,14 +428,13 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def levels_text(levels: Iterable[Place], study: StudyFile) -> str:
-    """A sentence on the levels that a table or figure shows, by their rows; empty without any."""
-    names = list(dict.fromkeys(str(row[0]) for row in levels))
-    if not names:
+def levels_text(names: Iterable[str], entries: Entries) -> str:
+    """A sentence on the levels of these names, which a table or figure shows; empty without any."""
+    if not (known := list(dict.fromkeys(names))):
         return ""
-    studies = [Path(one).stem for one in study.levels]
-    many = "studies" if len(studies) > 1 else "study"
-    return f"{capitalised(listed(names))}: episodes of one seed, from the {many} {listed(studies)}."
+    many = "studies" if len(entries.studies_of_levels) > 1 else "study"
+    studies = listed(entries.studies_of_levels)
+    return f"{capitalised(listed(known))}: episodes of one seed, from the {many} {studies}."
 
 
 def _tasks_text(entries: Entries) -> str:

@@ -102,6 +102,7 @@
 
   startTheme();
   document.querySelectorAll("main table").forEach(startSorting);
+  document.querySelectorAll("main table").forEach(window.ShoalFilters.start);
   startScrolling();
   window.ShoalCharts.start();
   startPlayer();

@@ -1,0 +1,115 @@
+"""What comparisons decide, by the protocol's rules."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shoal.studies.study_file import read_study
+from shoal.studies.verdicts import Comparison, comparisons_of, verdict_of
+from support.small_studies import GRID, cells_of, made_record, write_study_file
+
+TABLE = '\n[[tables]]\nrows = ["algorithm", "gamma"]\nbaseline = { algorithm = "qmix" }\n'
+PRIMARY = '\n[primary]\nmetric = "score"\n'
+LIMITS = PRIMARY + "floor = 0.0\nceiling = 10.0\n"
+LOW, MIDDLE, HIGH = (1.0, 1.2, 1.1, 0.9, 1.0), (4.0, 4.2, 4.1, 3.9, 4.0), (8.0, 8.2, 8.1, 7.9, 8.0)
+WIDE = (0.0, 9.0, 1.0, 8.0, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "margin", "sign", "wanted"),
+    [
+        ((1.0, 0.2, 1.8), 0.0, 1, "better"),
+        ((1.0, 0.2, 1.8), 0.0, -1, "worse"),
+        ((-1.0, -1.8, -0.2), 0.0, 1, "worse"),
+        ((-1.0, -1.8, -0.2), 0.0, -1, "better"),
+        ((0.3, 0.2, 0.4), 0.5, 1, "equal"),
+        ((0.3, 0.2, 0.6), 0.5, 1, "better"),
+        ((0.0, -0.5, 0.5), 0.5, 1, "equal"),
+        ((0.0, -0.6, 0.5), 0.5, 1, "undecided"),
+        ((0.0, 0.0, 0.0), 0.0, 1, "undecided"),
+        ((1.0, math.nan, math.nan), 0.5, 1, "no interval"),
+        (None, 0.5, 1, "missing"),
+    ],
+)
+def test_a_verdict_follows_from_the_interval_and_the_margin(found: Any, margin: float, sign: int, wanted: str) -> None:
+    assert verdict_of(found, margin, sign) == wanted
+
+
+def test_without_a_better_direction_a_difference_is_higher_or_lower() -> None:
+    assert verdict_of((1.0, 0.2, 1.8), 0.0, 1, directed=False) == "higher"
+    assert verdict_of((-1.0, -1.8, -0.2), 0.0, 1, directed=False) == "lower"
+
+
+def compared(folder: Path, text: str, scores: dict[str, Any], left_out: str = "", **changes: Any) -> list[Comparison]:
+    """The comparisons of a study whose algorithms have these scores in all tasks."""
+    path = write_study_file(folder, GRID.replace("seeds = 2", "seeds = 5").replace(", 0.99]", "]") + text)
+    cells = cells_of(path)
+    records = {one.name: made_record(one, scores[one.algorithm], **changes) for one in cells if one.name != left_out}
+    return comparisons_of(read_study(path), cells, records)
+
+
+def test_each_row_is_compared_with_the_baseline_in_each_task(tmp_path: Path) -> None:
+    found = compared(tmp_path, PRIMARY + TABLE, {"mappo": HIGH, "qmix": LOW})
+    assert [(one.what, one.where, one.verdict) for one in found] == [
+        ("mappo less qmix (gamma 0.9)", "matrix/climbing", "better"),
+        ("mappo less qmix (gamma 0.9)", "matrix/two_step", "better"),
+    ]
+    for one in found:
+        assert one.found is not None and one.found[0] == pytest.approx(np.mean(HIGH) - np.mean(LOW))
+        assert one.span == pytest.approx(max(map(abs, one.found))) and [x.algorithm for x in one.cells] == [
+            "mappo",
+            "qmix",
+        ]
+
+
+def test_equal_settings_need_a_margin(tmp_path: Path) -> None:
+    near = tuple(x + 0.1 for x in MIDDLE)
+    verdicts = {
+        text: {one.verdict for one in compared(tmp_path, text + TABLE, {"mappo": near, "qmix": MIDDLE})}
+        for text in (PRIMARY, LIMITS)
+    }
+    assert verdicts == {PRIMARY: {"undecided"}, LIMITS: {"equal"}}
+
+
+@pytest.mark.parametrize(("scores", "wanted"), [((0.1,) * 5, "at the floor"), ((9.9,) * 5, "at the ceiling")])
+def test_where_all_runs_are_at_a_limit_nothing_is_decided(tmp_path: Path, scores: Any, wanted: str) -> None:
+    other = tuple(x + 0.05 for x in scores)
+    assert {one.verdict for one in compared(tmp_path, LIMITS + TABLE, {"mappo": other, "qmix": scores})} == {wanted}
+
+
+def test_lower_is_better_where_the_ceiling_is_below_the_floor(tmp_path: Path) -> None:
+    text = PRIMARY + "floor = 10.0\nceiling = 0.0\n" + TABLE
+    assert {one.verdict for one in compared(tmp_path, text, {"mappo": HIGH, "qmix": LOW})} == {"worse"}
+
+
+def test_missing_runs_have_no_difference(tmp_path: Path) -> None:
+    path = write_study_file(tmp_path, GRID.replace("seeds = 2", "seeds = 5").replace(", 0.99]", "]") + PRIMARY + TABLE)
+    first = next(one for one in cells_of(path) if one.algorithm == "qmix")
+    found = compared(tmp_path, PRIMARY + TABLE, {"mappo": HIGH, "qmix": LOW}, left_out=first.name)
+    assert [(one.where, one.verdict, one.found is None) for one in found] == [
+        (first.environment, "missing", True),
+        (next(one.where for one in found if one.where != first.environment), "better", False),
+    ]
+
+
+def test_only_the_primary_metric_decides(tmp_path: Path) -> None:
+    other = TABLE + 'metric = "length"\n[[tables]]\n'
+    assert compared(tmp_path, PRIMARY + other, {"mappo": HIGH, "qmix": LOW}) == []
+    assert len(compared(tmp_path, PRIMARY + TABLE + TABLE, {"mappo": HIGH, "qmix": LOW})) == 2, "each once"
+
+
+def test_tasks_are_aggregated_where_the_table_does_so(tmp_path: Path) -> None:
+    text = PRIMARY + TABLE + 'over = "environment"\nstatistic = ["iqm", "improvement"]\n[[tables]]\n'
+    (one,) = compared(tmp_path, text, {"mappo": HIGH, "qmix": LOW})
+    assert (one.where, one.verdict, one.normalised, one.margin) == ("2 tasks", "better", True, 0.05)
+    assert len(one.cells) == 4
+
+
+def test_wide_intervals_decide_nothing_and_stale_records_are_marked(tmp_path: Path) -> None:
+    found = compared(
+        tmp_path, LIMITS + TABLE, {"mappo": WIDE, "qmix": MIDDLE}, behaviour={"algorithm": 0, "environment": 1}
+    )
+    assert [(one.verdict, one.stale) for one in found] == [("undecided", True)] * 2
