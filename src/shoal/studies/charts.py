@@ -182,9 +182,9 @@ def _profiles(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> 
     every = _samples(entries, lines, STATISTICS["iqm"])  # one for each seed, also of a run with one seed
     if not every:
         return None
-    levels = statistics.spanning(*every.values())
-    shown = entries.unit * levels
-    profiles = {name: (shown, statistics.profile(samples, levels)) for name, samples in every.items()}
+    thresholds = statistics.spanning(*every.values())
+    shown = entries.unit * thresholds
+    profiles = {name: (shown, statistics.profile(samples, thresholds)) for name, samples in every.items()}
     note = "Share of the seeds whose score exceeds τ, mean over tasks"
     known = any(np.isfinite(band.low).all() for _, band in profiles.values())
     note += "; bands: 95% stratified bootstrap intervals." if known else "."
