@@ -90,10 +90,16 @@ function shape(name, attributes) {
   return element;
 }
 
+// The parts of a number that have a scale of their own, and whether they are differences: all that follow "A less B:" are.
+function parts(text) {
+  const difference = /\b(less|change)\b/, every = difference.test(text.split(":")[0]);
+  return text.split(";").map((part) => ({ part, found: estimates(part), difference: every || difference.test(part) }));
+}
+
 // A line for each interval with a dot at its value. Of differences also 0, and the margin of equality around it.
-function plot(found, text) {
-  const line = 12, width = 150, ends = found.flat(), difference = /\bless\b/.test(text);
-  const margin = difference ? Number(/margin ([\d.]+)/.exec(text)?.[1] ?? 0) : 0;
+function plot(found, text, difference) {
+  const line = 12, width = 150, ends = found.flat();
+  const margin = difference ? Number(/margin (\d+(?:\.\d+)?)/.exec(text)?.[1] ?? 0) : 0;
   if (difference) ends.push(-margin, margin);
   const low = Math.min(...ends), span = Math.max(...ends) - low || 1;
   const at = (x) => 5 + (width - 10) * (x - low) / span, height = line * found.length;
@@ -110,8 +116,10 @@ function plot(found, text) {
 
 function addPlots() {
   for (const { row } of claimRows()) {
-    const cell = row.cells[2], found = estimates(cell?.textContent ?? "");
-    if (found.length) cell.append(plot(found, cell.textContent));
+    const cell = row.cells[2];
+    for (const { part, found, difference } of parts(cell?.textContent ?? "")) {
+      if (found.length) cell.append(plot(found, part, difference));
+    }
   }
 }
 

@@ -91,32 +91,43 @@ def test_filters_show_the_claims_that_match_all_of_them(tmp_path: Path, browser:
 
 PLOTS = """[...document.querySelectorAll("tbody tr")].map((row) => ({
   text: row.cells[2].textContent,
-  zero: row.querySelector(".claim-plot .zero")?.x1.baseVal.value ?? null,
-  margin: row.querySelector(".claim-plot .margin")?.width.baseVal.value ?? null,
-  lines: [...row.querySelectorAll(".claim-plot .interval")].map((x) => [x.x1.baseVal.value, x.x2.baseVal.value]),
-  dots: [...row.querySelectorAll(".claim-plot circle")].map((x) => x.cx.baseVal.value),
+  plots: [...row.querySelectorAll(".claim-plot")].map((plot) => ({
+    zero: plot.querySelector(".zero")?.x1.baseVal.value ?? null,
+    margin: plot.querySelector(".margin")?.width.baseVal.value ?? null,
+    lines: [...plot.querySelectorAll(".interval")].map((x) => [x.x1.baseVal.value, x.x2.baseVal.value]),
+    dots: [...plot.querySelectorAll("circle")].map((x) => x.cx.baseVal.value),
+  })),
 }))"""
+BRACKETS = re.compile(r"([−+]?[\d.,]*\d)(?: (?:million|%|points?))? [\[(](−?[\d.,]*\d)(?: to |, )(−?[\d.,]*\d)[\])]")
 
 
 def test_the_intervals_of_claims_are_drawn(tmp_path: Path, browser: Browser) -> None:
     """A difference is drawn on the side of 0 on which its text has it; the places of all ends are in their order."""
     path, claims = page_of_claims(tmp_path)
     found = browser.open(path, lambda page: page.evaluate(PLOTS))
-    assert len(found) == len(claims) and sum(bool(one["dots"]) for one in found) > 0.9 * len(claims)
-    brackets = re.compile(
-        r"([−+]?[\d.,]*\d)(?: (?:million|%|points?))? [\[(](−?[\d.,]*\d)(?: to |, )(−?[\d.,]*\d)[\])]"
-    )
-    differences = 0
+    assert len(found) == len(claims) and sum(bool(one["plots"]) for one in found) > 0.9 * len(claims)
     for one in found:
-        numbers = [
-            [float(x.replace("−", "-").replace(",", "")) for x in each] for each in brackets.findall(one["text"])
-        ]
-        assert len(numbers) == len(one["dots"]), one["text"]
-        drawn = [x for dot, (low, high) in zip(one["dots"], one["lines"], strict=True) for x in (dot, low, high)]
-        written = [x for each in numbers for x in each]
-        for x, y in zip(written, drawn, strict=True):
-            assert one["zero"] is None or (x > 0) == (y > one["zero"] + 1e-3) or abs(y - one["zero"]) < 0.5, one["text"]
-            assert all((x < other) <= (y <= place + 1e-3) for other, place in zip(written, drawn, strict=True))
-        differences += one["zero"] is not None
-        assert (one["margin"] is not None) == ("margin" in one["text"] and one["zero"] is not None)
-    assert differences > 30
+        known = [each for part in one["text"].split(";") if (each := BRACKETS.findall(part))]
+        assert len(known) == len(one["plots"]), one["text"]
+        for texts, plot in zip(known, one["plots"], strict=True):
+            written = [float(x.replace("−", "-").replace(",", "")) for each in texts for x in each]
+            lines = zip(plot["dots"], plot["lines"], strict=True)
+            drawn = [x for dot, (low, high) in lines for x in (dot, low, high)]
+            for x, y in zip(written, drawn, strict=True):
+                zero = plot["zero"]
+                assert zero is None or (x > 0) == (y > zero + 1e-3) or abs(y - zero) < 0.5, one["text"]
+                assert all((x < other) <= (y <= place + 1e-3) for other, place in zip(written, drawn, strict=True))
+
+
+def test_only_differences_have_a_zero_and_the_margin_of_their_task(tmp_path: Path, browser: Browser) -> None:
+    path, claims = page_of_claims(tmp_path)
+    every = dict(zip([row[0] for row in claims], browser.open(path, lambda page: page.evaluate(PLOTS)), strict=True))
+
+    def of(begin: str) -> list[tuple[bool, bool]]:
+        (plots,) = [one["plots"] for claim, one in every.items() if claim.startswith(begin)]
+        return [(plot["zero"] is not None, plot["margin"] is not None) for plot in plots]
+
+    assert of("HAPPO exceeds MAPPO (Kuba") == [(True, True), (True, False)], "spread's margin is not reference's"
+    assert of("Sharing between different agents") == [(False, False), (False, False), (True, False)]
+    assert of("Practices of PPO") == [(True, True)]
+    assert of("A counterfactual baseline") == [(True, False)]

@@ -61,9 +61,9 @@ def test_filters_choose_rows(tmp_path: Path, browser: Browser) -> None:
     everything, vdn, penalty, better, words, complete = browser.open(path, use)
     assert len(everything) == 5
     assert vdn == [row for row in everything if row[0].startswith("vdn")] and len(vdn) == 3
-    assert [row[1] for row in penalty] == ["matrix/penalty"]
+    assert [row[1] for row in penalty] == ["matrix/penalty, gamma 0.9"]
     assert better == []
-    assert [row[:2] for row in words] == [["mappo less qmix", "matrix/two_step"]]
+    assert [row[:2] for row in words] == [["mappo less qmix", "matrix/two_step, gamma 0.9"]]
     assert [row[0] for row in complete] == ["demo"]
 
 
@@ -77,7 +77,7 @@ def test_texts_of_foreign_studies_are_harmless(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_studies_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"so it is not the folder of a run, and no file \*\.toml\.$"):
+    with pytest.raises(InputError, match=r"^There is neither run\.json nor a study file \*\.toml in "):
         library.report(tmp_path)
 
 

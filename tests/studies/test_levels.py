@@ -1,14 +1,15 @@
 """Levels: teams that do not learn, from the records of another study, in the tables and curves of a study."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from test_results import rows_of
 
+import shoal as library
 from shoal.errors import InputError
 from shoal.studies.charts import charts_of
 from shoal.studies.levels import levels_of
@@ -75,7 +76,7 @@ def test_tables_end_with_the_teams_of_the_same_tasks(tmp_path: Path) -> None:
     found = means(page(tmp_path, TABLE.format("")), "## At 0.9")
     assert list(found) == [("mappo",), ("qmix",), ("random play",), ("doing nothing",)]
     assert [[float(x) for x in found[name,]] for name in ("random play", "doing nothing")] == [[-9, 5], [-27, 15]]
-    said = "Random play and doing nothing: episodes of one seed, from the study teams."
+    said = "Random play and doing nothing [95% interval over the episodes of 1 seed]: from the study teams"
     assert said in page(tmp_path, TABLE.format(""))
 
 
@@ -84,6 +85,26 @@ def test_options_of_the_environment_belong_to_the_task(tmp_path: Path) -> None:
     long = STUDY.replace("steps = 64", "steps = 64\nenv.horizon = 3").replace(', "matrix/two_step"', "")
     found = means(page(tmp_path, TABLE.format(""), long), "## At 0.9")
     assert [float(x) for x in found["random play",]] == [-77]
+
+
+def test_options_that_equal_their_defaults_do_not_count(tmp_path: Path) -> None:
+    teams(tmp_path)
+    same = STUDY.replace("steps = 64", "steps = 64\nenv.horizon = 25").replace(', "matrix/two_step"', "")
+    assert float(means(page(tmp_path, TABLE.format(""), same), "## At 0.9")["random play",][0]) == -9
+
+
+@pytest.mark.parametrize("setting", ["time_limit = 1", "reward_scale = 0.1"])
+def test_settings_that_change_scores_belong_to_the_task(tmp_path: Path, setting: str) -> None:
+    teams(tmp_path)
+    other = STUDY.replace("steps = 64", f"steps = 64\n{setting}")
+    assert "random play" not in page(tmp_path, TABLE.format(""), other).lower()
+
+
+def test_a_level_that_is_measured_several_times_is_none(tmp_path: Path) -> None:
+    text = TEAMS.replace('["random", "constant"]\n', '["constant"]\naction = [0, 1]\n')
+    for cell in cells_of(write_study_file(tmp_path, text, "teams")):
+        write_record(tmp_path / "records" / "teams" / f"{cell.name}.json", made_record(cell, (1.0,)))
+    assert "doing nothing" not in page(tmp_path, TABLE.format(""))
 
 
 def test_a_level_has_an_entry_where_there_is_a_record(tmp_path: Path) -> None:
@@ -113,16 +134,16 @@ def test_tables_without_room_or_meaning_have_no_levels(tmp_path: Path, table: st
     assert "random play" not in page(tmp_path, text).lower()
 
 
-def test_levels_are_in_no_difference_and_no_range(tmp_path: Path) -> None:
-    """The range of observed scores is that of the runs; a level beyond it is below 0 or above 1."""
+def test_levels_are_in_no_difference_and_not_beside_scores_normalised_by_observed_ones(tmp_path: Path) -> None:
     teams(tmp_path)
     text = TABLE.format('baseline = { algorithm = "qmix" }')
     compared = page(tmp_path, text).partition("Difference from")[2].partition("##")[0]
     assert "mappo" in compared and "random play" not in compared
-    over = means(page(tmp_path, TABLE.format('rows = "algorithm"\nover = "environment"')), "## At 0.9")
-    low, high = min(SCORES["qmix"]), max(SCORES["mappo"])
-    wanted = np.mean([(x - low) / (high - low) for x in (-9.0, 5.0)])
-    assert float(over["random play",][0]) == pytest.approx(wanted, abs=6e-3)
+    over = TABLE.format('rows = "algorithm"\nover = "environment"')
+    assert "random play" not in page(tmp_path, over).lower()
+    scale = '[[scales]]\nenvironment = ["matrix/climbing", "matrix/two_step"]\nworst = 0\nbest = 10\nsource = "S"\n'
+    found = means(page(tmp_path, over + scale), "## At 0.9")
+    assert float(found["random play",][0]) == pytest.approx((-9.0 + 5.0) / 2 / 10, abs=6e-3)
 
 
 def test_a_table_that_shows_a_team_has_no_second_row_of_it(tmp_path: Path) -> None:
@@ -151,6 +172,30 @@ def test_stale_levels_are_marked(tmp_path: Path) -> None:
     assert [line.count("†") for line in rows if line.startswith("| random play")] == [2]
 
 
+def test_a_chart_of_several_tasks_has_no_levels(tmp_path: Path) -> None:
+    """Also if only one of its tasks has some."""
+    teams(tmp_path)
+    for path in (tmp_path / "records" / "teams").glob("*two*"):
+        path.unlink()
+    figure = CURVES.replace('lines = "algorithm"', 'lines = ["environment", "algorithm"]\npanels = "gamma"')
+    path = write_study_file(tmp_path, STUDY + figure)
+    cells, described = cells_of(path), read_study(path)
+    charts = charts_of(described, cells, records_of(cells), levels_of(described))
+    assert charts and not any("random play" in chart.note.lower() for chart in charts)
+
+
+def test_levels_without_a_value_leave_a_figure_as_it_is(tmp_path: Path) -> None:
+    teams(tmp_path)
+    figure = CURVES.replace('"curves"', '"estimates"') + 'statistic = ["mean", "area"]\n'
+    path = write_study_file(tmp_path, STUDY + figure)
+    cells, described = cells_of(path), read_study(path)
+    found = charts_of(described, cells, records_of(cells), levels_of(described))
+    assert [chart.panels for chart in found] == [
+        chart.panels for chart in charts_of(described, cells, records_of(cells))
+    ]
+    assert found
+
+
 def test_levels_are_lines_in_curves(tmp_path: Path) -> None:
     teams(tmp_path)
     path = write_study_file(tmp_path, STUDY + CURVES)
@@ -158,7 +203,7 @@ def test_levels_are_lines_in_curves(tmp_path: Path) -> None:
     found: list[Mapping[str, float | int]] = []
     for chart in charts_of(described, cells, records_of(cells), levels_of(described)):
         found += [panel.marks for panel in chart.panels if hasattr(panel, "marks")]  # type: ignore[union-attr]
-        assert "Random play and doing nothing: episodes of one seed" in chart.note
+        assert "Random play and doing nothing: from the study teams." in chart.note
     assert found == [{"random play": -9.0, "doing nothing": -27.0}, {"random play": 5.0, "doing nothing": 15.0}]
 
 
@@ -168,7 +213,10 @@ def test_pages_without_levels_stay_as_they_are(tmp_path: Path) -> None:
     with_levels, without = page(tmp_path, text), page(tmp_path, text, GRID)
     assert "random play" not in without
     rows = [line for line in with_levels.splitlines() if not line.startswith(("| random play", "| doing nothing"))]
-    assert len(rows) == len(without.splitlines())
+    words = [[part.strip() for part in re.sub("-{3,}", "---", line).split("|")] for line in rows]
+    plain = [[part.strip() for part in re.sub("-{3,}", "---", line).split("|")] for line in without.splitlines()]
+    different = [(a, b) for a, b in zip(words, plain, strict=True) if a != b]
+    assert len(different) == 1 and "Random play and doing nothing [" in different[0][0][0]
 
 
 def test_results_reads_the_levels(tmp_path: Path) -> None:
@@ -184,3 +232,17 @@ def test_an_unknown_study_of_levels_is_refused_at_once(tmp_path: Path) -> None:
     path = write_study_file(tmp_path, STUDY)
     with pytest.raises(InputError, match=r"demo\.toml: levels: There is no study file '.*teams\.toml'\.$"):
         read_study(path)
+
+
+@pytest.mark.parametrize("name", ["../teams.toml", "/teams.toml"])
+def test_a_study_of_levels_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    path = write_study_file(tmp_path / "inner", STUDY.replace("teams.toml", name))
+    with pytest.raises(InputError, match="levels must be names of studies, or files in the folder of this one"):
+        read_study(path)
+
+
+def test_an_invalid_study_of_levels_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    write_study_file(tmp_path, TEAMS.replace("matrix/two_step", "matrix/unknown"), "teams")
+    with pytest.raises(InputError, match=r"teams\.toml"):
+        library.study(write_study_file(tmp_path, STUDY), out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,6 +1,7 @@
 """What comparisons decide, by the protocol's rules."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,17 @@ WIDE = (0.0, 9.0, 1.0, 8.0, 4.0)
         ((0.0, -0.6, 0.5), 0.5, 1, "undecided"),
         ((0.0, 0.0, 0.0), 0.0, 1, "undecided"),
         ((1.0, math.nan, math.nan), 0.5, 1, "no interval"),
-        (None, 0.5, 1, "missing"),
+        (None, 0.5, 1, "unknown"),
     ],
 )
 def test_a_verdict_follows_from_the_interval_and_the_margin(found: Any, margin: float, sign: int, wanted: str) -> None:
     assert verdict_of(found, margin, sign) == wanted
 
 
-def test_without_a_better_direction_a_difference_is_higher_or_lower() -> None:
-    assert verdict_of((1.0, 0.2, 1.8), 0.0, 1, directed=False) == "higher"
-    assert verdict_of((-1.0, -1.8, -0.2), 0.0, 1, directed=False) == "lower"
+@pytest.mark.parametrize("sign", [1, -1])
+def test_without_a_better_direction_a_difference_is_higher_or_lower(sign: int) -> None:
+    assert verdict_of((1.0, 0.2, 1.8), 0.0, sign, directed=False) == "higher"
+    assert verdict_of((-1.0, -1.8, -0.2), 0.0, sign, directed=False) == "lower"
 
 
 def compared(folder: Path, text: str, scores: dict[str, Any], left_out: str = "", **changes: Any) -> list[Comparison]:
@@ -101,11 +103,75 @@ def test_only_the_primary_metric_decides(tmp_path: Path) -> None:
     assert len(compared(tmp_path, PRIMARY + TABLE + TABLE, {"mappo": HIGH, "qmix": LOW})) == 2, "each once"
 
 
+OVER = TABLE + 'over = "environment"\nstatistic = ["iqm", "improvement"]\n'
+
+
+def scales(worst: float, best: float) -> str:
+    where = '[[scales]]\nenvironment = ["matrix/climbing", "matrix/two_step"]\n'
+    return f'{where}worst = {worst}\nbest = {best}\nsource = "S"\n'
+
+
 def test_tasks_are_aggregated_where_the_table_does_so(tmp_path: Path) -> None:
-    text = PRIMARY + TABLE + 'over = "environment"\nstatistic = ["iqm", "improvement"]\n[[tables]]\n'
-    (one,) = compared(tmp_path, text, {"mappo": HIGH, "qmix": LOW})
-    assert (one.where, one.verdict, one.normalised, one.margin) == ("2 tasks", "better", True, 0.05)
+    (one,) = compared(tmp_path, PRIMARY + OVER + "[[tables]]\n", {"mappo": HIGH, "qmix": LOW})
+    assert (one.where, one.verdict, one.metric) == ("2 tasks", "better", "score, interquartile mean, normalised")
+    assert one.margin == 0.0, "observed scores are no limits"
     assert len(one.cells) == 4
+
+
+@pytest.mark.parametrize(("worst", "best", "wanted"), [(0.0, 10.0, "better"), (10.0, 0.0, "worse")])
+def test_known_worst_and_best_scores_say_what_is_better(tmp_path: Path, worst: float, best: float, wanted: str) -> None:
+    text = PRIMARY + OVER + "[[tables]]\n" + scales(worst, best)
+    (one,) = compared(tmp_path, text, {"mappo": HIGH, "qmix": LOW})
+    assert (one.verdict, one.margin) == (wanted, 0.05)
+    raw = compared(tmp_path, PRIMARY + TABLE + scales(worst, best), {"mappo": HIGH, "qmix": LOW})
+    assert {(one.verdict, one.margin) for one in raw} == {(wanted, 0.5)}
+
+
+def test_metrics_without_a_better_direction_are_higher_or_lower(tmp_path: Path) -> None:
+    """Also where they are normalised."""
+    text = '\n[primary]\nmetric = "length"\n' + TABLE + 'metric = "length"\n'
+    text += OVER + 'metric = "length"\n'
+    path = write_study_file(tmp_path, GRID.replace("seeds = 2", "seeds = 5").replace(", 0.99]", "]") + text)
+    cells = cells_of(path)
+    records = {}
+    for cell in cells:
+        record = made_record(cell, LOW)
+        long = np.repeat(np.array(HIGH if cell.algorithm == "mappo" else LOW)[:, None], cell.evaluation.episodes, 1)
+        records[cell.name] = replace(record, evaluation=record.evaluation | {"lengths": long.tolist()})
+    assert {one.verdict for one in comparisons_of(read_study(path), cells, records)} == {"higher"}
+
+
+def test_axes_that_rows_do_not_name_are_named(tmp_path: Path) -> None:
+    columns = (
+        '\n[[tables]]\nrows = "algorithm"\ncolumns = ["environment", "gamma"]\nbaseline = { algorithm = "qmix" }\n'
+    )
+    path = write_study_file(tmp_path, GRID.replace("seeds = 2", "seeds = 5") + PRIMARY + columns)
+    found = comparisons_of(read_study(path), cells_of(path), {})
+    assert [one.where for one in found] == [
+        f"matrix/{game}, gamma {gamma}" for game in ("climbing", "two_step") for gamma in (0.9, 0.99)
+    ]
+    fixed = TABLE.replace('rows = ["algorithm", "gamma"]', 'where = { gamma = 0.99 }\nrows = "algorithm"')
+    path = write_study_file(tmp_path, GRID + PRIMARY + fixed)
+    assert {one.where.partition(", ")[2] for one in comparisons_of(read_study(path), cells_of(path), {})} == {
+        "gamma 0.99"
+    }
+
+
+def test_rows_of_one_algorithm_name_it(tmp_path: Path) -> None:
+    table = '\n[[tables]]\nrows = "gamma"\nwhere = { algorithm = "mappo" }\nbaseline = { gamma = 0.9 }\n'
+    path = write_study_file(tmp_path, GRID + PRIMARY + table)
+    assert {one.what for one in comparisons_of(read_study(path), cells_of(path), {})} == {
+        "gamma 0.99 less gamma 0.9 (mappo)"
+    }
+
+
+def test_runs_that_cannot_be_compared_are_unknown(tmp_path: Path) -> None:
+    """Pairs of seeds need equal seeds."""
+    text = GRID.replace("seeds = 2", "seeds = 5").replace(", 0.99]", "]") + PRIMARY + TABLE + "paired = true\n"
+    path = write_study_file(tmp_path, text + '[[overrides]]\nwhere = { algorithm = "mappo" }\nseed = 7\n')
+    cells = cells_of(path)
+    records = {cell.name: made_record(cell, HIGH) for cell in cells}
+    assert {(one.verdict, one.found) for one in comparisons_of(read_study(path), cells, records)} == {("unknown", None)}
 
 
 def test_wide_intervals_decide_nothing_and_stale_records_are_marked(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def report(
         return _run(given, out, episodes, replays, environment, trust, recorded or {})
     if against is not None:
         raise InputError("against requires a run; the page of a study has its own comparisons.")
-    if Path(what).is_dir() and (files := sorted(Path(what).glob("*.toml"))):
+    if str(what) not in shipped() and Path(what).is_dir() and (files := sorted(Path(what).glob("*.toml"))):
         return _studies(Path(what), files, out, records, Path(runs), trust)
     return _study(_study_path(what), out, episodes, replays, records, Path(runs), trust)
 
@@ -111,9 +111,7 @@ def _study_path(what: str | Path) -> Path:
     if Path(what).suffix == ".toml" or str(what) in shipped():
         return study_path(what)
     if Path(what).is_dir():
-        raise InputError(
-            f"There is no {manifest.RUN_JSON} in {str(what)!r}, so it is not the folder of a run, and no file *.toml."
-        )
+        raise InputError(f"There is neither {manifest.RUN_JSON} nor a study file *.toml in {str(what)!r}.")
     raise InputError(f"{str(what)!r} is neither the folder of a run nor a study: a file *.toml, or a name in studies/.")
 
 
@@ -173,7 +171,7 @@ def _study(
     opened = list(islice(_opened(cells, trust), MAX_PLAYED_RUNS)) if replays else []
     kept = sum(_is_run(cell.folder) for cell in cells)
     said = f"The first {len(opened)} of {kept} runs with folders are shown." if kept > len(opened) > 0 else ""
-    folder, levels = None if records is None else Path(records), levels_of(described, trust=trust)
+    folder, levels = None if records is None else Path(records), levels_of(described, records, trust=trust)
 
     def made(notes: Sequence[str]) -> Page:
         return study_page(described, cells, held, notes if opened else None, folder, levels)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from shoal.plots.charts import metric_words
 from shoal.plots.texts import estimate_texts
 from shoal.reporting.charts import bar
 from shoal.reporting.page import Html, Page, Section, commands, html_table, joined_html, tag
@@ -28,7 +27,7 @@ RULES = (
     "Differences are in the units of each study's primary metric, with the 95% interval of the study's page: of three "
     "seeds it is their range, weak evidence. Equal means within 5 % of the distance between floor and ceiling, where "
     "both are known. At the floor or the ceiling are all runs of a task, so nothing is decided. Many comparisons stand "
-    "here: one of twenty equal settings looks better or worse by chance."
+    "here: of twenty equal settings one looks better or worse by chance with five seeds or more, two with three."
 )
 
 
@@ -52,7 +51,7 @@ def _lead(every: Sequence[Studied], compared: Sequence[Comparison]) -> Html:
     runs, made = sum(len(one.cells) for one in every), sum(len(one.records) for one in every)
     counts = [f"{sum(one.verdict == verdict for one in compared)} {verdict}" for verdict in VERDICTS]
     known = ", ".join(count for count in counts if not count.startswith("0 "))
-    said = f"{count_text(len(every), 'study').replace('studys', 'studies')}, {made} of {runs} runs recorded."
+    said = f"{count_text(len(every), 'study', 'studies')}, {made} of {runs} runs recorded."
     found = f"{count_text(len(compared), 'comparison')} with the baselines of tables: {known}." if compared else ""
     return joined_html(tag("p", said), tag("p", found) if found else None)
 
@@ -63,7 +62,7 @@ def _comparisons(every: Sequence[tuple[Studied, Comparison]]) -> Html:
     texts, rows, attributes = _differences(every), [], []
     for (study, _, records), one in every:
         made = [records[cell.name] for cell in one.cells if cell.name in records]
-        text = texts.get(id(one), "missing")
+        text = texts.get(id(one), "missing" if one.verdict == "missing" else "–")
         rows.append(
             {
                 "comparison": one.what,
@@ -73,7 +72,7 @@ def _comparisons(every: Sequence[tuple[Studied, Comparison]]) -> Html:
                 "verdict": one.verdict,
                 "seeds": _range(record.seeds for record in made),
                 "million steps": _millions(made),
-                "metric": metric_words(primary_of(study).metric) + (", normalised" if one.normalised else ""),
+                "metric": one.metric,
                 "study": study.name,
             }
         )
@@ -100,8 +99,7 @@ def _differences(every: Sequence[tuple[Studied, Comparison]]) -> dict[int, str]:
 
 
 def _millions(made: Sequence[Record]) -> str:
-    known = sorted({float(f"{record.evaluation['step'] / 1e6:.3g}") for record in made})
-    return " to ".join(f"{x:g}" for x in dict.fromkeys(known[:1] + known[-1:])) or "–"
+    return _range(float(f"{record.evaluation['step'] / 1e6:.3g}") for record in made)
 
 
 def _places(one: Comparison) -> Callable[[float], str]:
@@ -117,9 +115,9 @@ def _about(cells: Sequence[Cell]) -> dict[str, str]:
     return {"data_algorithm": "|".join(algorithms), "data_task": "|".join(dict.fromkeys([*families, *environments]))}
 
 
-def _range(values: Iterable[int]) -> str:
+def _range(values: Iterable[float]) -> str:
     known = sorted(set(values))
-    return " to ".join(str(x) for x in dict.fromkeys(known[:1] + known[-1:])) or "–"
+    return " to ".join(f"{x:g}" for x in dict.fromkeys(known[:1] + known[-1:])) or "–"
 
 
 def _studies(every: Sequence[Studied]) -> Html:

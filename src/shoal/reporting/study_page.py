@@ -24,7 +24,7 @@ from shoal.reporting.page import (
 from shoal.studies import contents as study_contents
 from shoal.studies.charts import Chart, charts_of
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Contents, contents_of, count_text
-from shoal.studies.levels import NONE, Levels
+from shoal.studies.levels import NO_LEVELS, Levels
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import StudyFile, command_word
@@ -37,7 +37,7 @@ def study_page(
     records: Mapping[str, Record],
     notes: Sequence[str] | None,
     folder: Path | None = None,
-    levels: Levels = NONE,
+    levels: Levels = NO_LEVELS,
 ) -> Page:
     """The page.
 

@@ -13,12 +13,12 @@ from shoal.plots import charts
 from shoal.plots.charts import PER_SEED, Panel, Points, Vertical, capitalised
 from shoal.statistics.intervals import Estimate, scaled
 from shoal.studies.combinations import axes_of
-from shoal.studies.levels import NONE, Levels
+from shoal.studies.levels import NO_LEVELS, Levels
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import TRAINING, Figure, Kind, StudyFile
 from shoal.studies.summaries import STATISTICS, Statistic, known_curve
-from shoal.studies.tables import Entries, Place, column_head, entries_of, levels_text, scaling_text
+from shoal.studies.tables import Entries, Place, column_head, entries_of, levels_text, scaling_text, tasks_of_row
 
 POINTS = 50
 """Points of a curve that aggregates tasks with different steps."""
@@ -57,7 +57,7 @@ Lines = dict[str, list[Cell]]
 
 
 def charts_of(
-    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], levels: Levels = NONE
+    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], levels: Levels = NO_LEVELS
 ) -> list[Chart]:
     """The figures of a study, with ``levels`` as horizontal lines or dots.
 
@@ -100,9 +100,9 @@ def _lines(entries: Entries, where: Place, cells: Sequence[Cell]) -> Lines:
 
 def _levels(entries: Entries, where: Place) -> Lines:
     """The levels of a chart: those with the tasks of all its lines."""
+    tasks = {tasks_of_row(entries.rows, row) for row, line in entries.grid.items() if where in line}
     rows = {row: line[where] for row, line in entries.levels.items() if where in line}
-    free = {row[1:] for row in rows}
-    return {str(row[0]): cells for row, cells in rows.items()} if len(free) == 1 else {}
+    return {str(row[0]): cells for row, cells in rows.items()} if tasks == {row[1:] for row in rows} else {}
 
 
 Found = tuple[str, Sequence[Panel], Collection[str]]
@@ -158,7 +158,7 @@ def _curves(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> Fo
     note = f"{capitalised(STATISTICS[statistic].title)} of the {what}" + (f"; bands: {brackets}." if brackets else ".")
     note = note + source + _AXES[figure.vertical]
     axis = PER_SEED if same else None
-    every = {name: entries.estimate(cells, STATISTICS["mean"]) for name, cells in levels.items()}
+    every = {name: entries.estimate(cells, STATISTICS[statistic]) for name, cells in levels.items()}
     marks = {name: found[0] for name, found in every.items() if found and (figure.vertical != "log" or found[0] > 0)}
     panel = charts.efficiency(curves, label, steps=axis, vertical=figure.vertical, seeds=seeds, marks=marks)
     return note, [panel], marks
@@ -196,8 +196,13 @@ def _profiles(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> 
 def _estimates(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> Found | None:
     panels: dict[str, dict[str, Estimate]] = {}
     drawn: list[Statistic] = []
-    for name in figure.statistics:
-        statistic = STATISTICS[name]
+    shown = [STATISTICS[name] for name in figure.statistics]
+    levels = {
+        name: cells
+        for name, cells in levels.items()
+        if name not in lines and all(entries.estimate(cells, one) for one in shown if one.estimate is not None)
+    }
+    for statistic in shown:
         if statistic.estimate is None:
             continue
         every = _samples(entries, lines | levels, statistic)
@@ -209,10 +214,10 @@ def _estimates(figure: Figure, entries: Entries, lines: Lines, levels: Lines) ->
         return None
     text = entries.name
     label = capitalised(text) if entries.scaling == "raw" else "Normalised score"
-    shown = next(iter(panels.values()))
-    brackets = entries.intervals(drawn, [cell for name in shown if name in lines for cell in lines[name]])
+    names = next(iter(panels.values()))
+    brackets = entries.intervals(drawn, [cell for name in names if name in lines for cell in lines[name]])
     note = f"Of the {text}" + (f"; bars: {brackets}." if brackets else ".")
-    return note, charts.estimates(panels, label), [name for name in levels if name in shown]
+    return note, charts.estimates(panels, label), [name for name in levels if name in names]
 
 
 def _improvement(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> Found | None:

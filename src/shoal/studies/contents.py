@@ -15,7 +15,7 @@ from shoal.plots.texts import duration_text, estimate_text, number_text, number_
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of, matches
 from shoal.studies.keys import label
-from shoal.studies.levels import NONE, Levels
+from shoal.studies.levels import NO_LEVELS, Levels
 from shoal.studies.limits import undecided
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
@@ -177,7 +177,7 @@ class Contents(NamedTuple):
 
 
 def contents_of(
-    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], levels: Levels = NONE
+    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], levels: Levels = NO_LEVELS
 ) -> Contents:
     """The contents of a study's page.
 
@@ -211,9 +211,9 @@ def contents_of(
     )
 
 
-def count_text(number: int, word: str) -> str:
+def count_text(number: int, word: str, plural: str | None = None) -> str:
     """A number of things, for example ``2 runs``."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return f"{number} {word if number == 1 else plural or f'{word}s'}"
 
 
 def commit_text(record: Record) -> str:

@@ -132,6 +132,11 @@ class Keys:
             raise InputError(f"{self.file}: {unknown(kind, key, known)}")
 
 
+def frozen(value: Any) -> Any:
+    """A value with tuples for lists, so that it is hashable."""
+    return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+
 def key(value: Any) -> Any:
     """A hashable form of a value in which true differs from 1."""
     if isinstance(value, tuple):

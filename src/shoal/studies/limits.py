@@ -17,7 +17,7 @@ from shoal.studies.tables import range_of
 
 MARGIN = 0.05
 """The margin of equality, as a share of the distance between floor and ceiling."""
-_OF_LEVELS = ("mean", "area")
+_OF_SCORES = ("mean", "area")
 """Statistics whose values have the range of a score; a fall of the curve has not."""
 
 
@@ -44,7 +44,7 @@ class Limits(NamedTuple):
 def limits_of(study: StudyFile, cell: Cell) -> Limits:
     """The limits of the primary metric in a run's task: those of ``[primary]``, else of ``[[scales]]`` or a share."""
     primary = study.primary
-    if primary is None or primary.statistic not in _OF_LEVELS:
+    if primary is None or primary.statistic not in _OF_SCORES:
         return Limits(None, None)
     scores = range_of(study, cell.values)
     known: tuple[float | None, float | None] = (None, None)

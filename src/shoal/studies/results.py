@@ -15,7 +15,7 @@ from shoal.statistics import marl_eval as marl_eval_format
 from shoal.studies.charts import charts_of
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Mixture, contents_of, count_text
 from shoal.studies.exchange import to_marl_eval
-from shoal.studies.levels import NONE, Levels, levels_of
+from shoal.studies.levels import NO_LEVELS, Levels, levels_of
 from shoal.studies.plan import Cell, plan
 from shoal.studies.record import Record
 from shoal.studies.state import former_records, recorded_in, records_of_cells
@@ -38,7 +38,7 @@ class Drawn(NamedTuple):
 
 
 def draw_figures(
-    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], folder: Path, levels: Levels = NONE
+    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], folder: Path, levels: Levels = NO_LEVELS
 ) -> dict[str, Drawn]:
     """Draw the figures of a study into ``folder``; returns them by file name.
 
@@ -61,7 +61,7 @@ def markdown_page(
     cells: Sequence[Cell],
     records: Mapping[str, Record],
     figures: Mapping[str, Drawn] = MappingProxyType({}),
-    levels: Levels = NONE,
+    levels: Levels = NO_LEVELS,
 ) -> str:
     """The page in Markdown.
 
@@ -168,7 +168,7 @@ def results(
         make_folder(Path(marl_eval).parent)
         marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
     held |= former_records(where, cells, held)
-    levels = levels_of(described, trust=trust)
+    levels = levels_of(described, records, trust=trust)
     figures = draw_figures(described, cells, held, path.parent, levels)
     write_text(path, markdown_page(described, cells, held, figures, levels))
     tuning_page.write_tuning_page(described, where, path)

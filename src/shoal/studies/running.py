@@ -28,6 +28,7 @@ from shoal.studies import archive, execution, ray_runs
 from shoal.studies.again import Again, records_root, rows_of, with_seed
 from shoal.studies.again import write_again_page as write_again
 from shoal.studies.combinations import matches, selected
+from shoal.studies.levels import studies_of_levels
 from shoal.studies.plan import Cell, plan
 from shoal.studies.ray_runs import Cluster, check_cells, cluster_of, without_preallocation
 from shoal.studies.record import Record, write_record
@@ -180,10 +181,13 @@ def study(
     """
     cluster = cluster_of(workers, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
     described = read_study(study_path(file))
-    if dry_run:
-        check_imports(described, trust, builds=True)
-    else:
-        permit_imports(described)
+    for one in (described, *studies_of_levels(described)):
+        if dry_run:
+            check_imports(one, trust, builds=one is described)
+        else:
+            permit_imports(one)
+        if one is not described:
+            plan(one, Path(out))  # before anything is trained: the page of results reads it
     where = records_folder(described, records)
     tuned = winner(described, where)
     every = plan(described, Path(out), tuned)

@@ -20,7 +20,7 @@ from shoal.presets import sizes_for
 from shoal.runs import behaviour
 from shoal.storage import manifest
 from shoal.studies.archive import Stored, find, stored
-from shoal.studies.keys import key
+from shoal.studies.keys import frozen, key
 from shoal.studies.plan import Cell, existing_path
 from shoal.studies.record import Record, opened_record, readable_records
 from shoal.studies.study_file import StudyFile, home
@@ -303,7 +303,7 @@ def _behind(record: Record) -> int:
 def _is_former(cell: Cell, record: Record) -> bool:
     """Whether a record has a run's axes, evaluation, options and the flags that the study's file sets."""
     run, merged = record.run, cell.merged()
-    if {axis: key(_tuple(x)) for axis, x in record.cell.items()} != {axis: key(x) for axis, x in cell.values.items()}:
+    if {axis: key(frozen(x)) for axis, x in record.cell.items()} != {axis: key(x) for axis, x in cell.values.items()}:
         return False
     if _protocol(record) != vars(cell.evaluation):
         return False
@@ -312,7 +312,3 @@ def _is_former(cell: Cell, record: Record) -> bool:
         return False
     now, was = flags_of(merged.settings) | flags_of(merged.config), run["settings"] | run["config"]
     return all(to_json(now[flag]) == was.get(flag) for flag in cell.flags if flag in now and flag not in merged.sized)
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value

@@ -245,7 +245,7 @@ class StudyFile:
     primary: Primary | None = None
     """The metric on which conclusions are based; None if the file names none."""
     levels: tuple[str, ...] = ()
-    """The studies whose records are levels (:mod:`shoal.studies.levels`): names, or files relative to this one."""
+    """The studies whose records are levels (:mod:`shoal.studies.levels`): names, or files in this one's folder."""
 
     def error(self, sentence: str) -> InputError:
         """An error whose message names the file."""
@@ -278,8 +278,10 @@ def path_of_levels(path: Path, name: str) -> Path:
     """The file of a study that the file ``path`` names as its ``levels``.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or it may be elsewhere.
     """
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise InputError(f"{path}: levels must be names of studies, or files in the folder of this one, not {name!r}.")
     try:
         return study_path(path.parent / name if Path(name).suffix == ".toml" else name)
     except InputError as error:

@@ -11,7 +11,7 @@ from shoal.plots.texts import estimate_text, estimate_texts
 from shoal.statistics.intervals import Estimate, interval, scaled
 from shoal.studies.combinations import axes_of, axes_of_table, matches
 from shoal.studies.keys import key, label
-from shoal.studies.levels import NONE, Level, Levels, Task, level_cell, level_name, task_of
+from shoal.studies.levels import NO_LEVELS, Level, Levels, Task, level_cell, level_name, task_of
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK
@@ -48,6 +48,8 @@ class Entries:
     """Whether differences are those between equal seeds, or between equal episodes of one seed."""
     levels: dict[Place, dict[Place, list[Cell]]]
     """As :attr:`grid`, rows of the levels (:mod:`shoal.studies.levels`), whose records are also in :attr:`records`."""
+    every: Sequence[Cell]
+    """All runs of the study."""
     stale_levels: frozenset[str]
     """The names of their cells with stale records."""
     studies_of_levels: tuple[str, ...]
@@ -133,7 +135,7 @@ class Entries:
 
 
 def entries_of(
-    study: StudyFile, table: Table, cells: Sequence[Cell], records: Mapping[str, Record], levels: Levels = NONE
+    study: StudyFile, table: Table, cells: Sequence[Cell], records: Mapping[str, Record], levels: Levels = NO_LEVELS
 ) -> Entries:
     """The entries of a table or figure.
 
@@ -142,7 +144,7 @@ def entries_of(
         table: the table or figure.
         cells: all runs of the study.
         records: those that exist, by the cells' names.
-        levels: the levels of the study's tasks.
+        levels: the levels of the study's tasks; they are left out where scores are normalised by those observed.
     """
     known = axes_of([cell.values for cell in cells])
     shown = [cell for cell in cells if matches(cell.values, table.where)]
@@ -154,7 +156,7 @@ def entries_of(
     scaling = scaling_of(study, table, shown)
     ranges = _ranges(study, table, scaling, shown, columns, records)
     less = frozenset(cell.name for cell in shown if _less_is_better(study, table.metric, cell))
-    found = _levels(table, shown, rows, columns, levels)
+    found = _levels(table, shown, rows, columns, levels if scaling != "observed" else NO_LEVELS)
     added = [(cell, level, like) for line in found.values() for each in line.values() for cell, level, like in each]
     return Entries(
         rows,
@@ -169,6 +171,7 @@ def entries_of(
         table.metric,
         table.paired,
         {row: {column: [cell for cell, *_ in each] for column, each in line.items()} for row, line in found.items()},
+        cells,
         frozenset(cell.name for cell, level, _ in added if level.stale),
         tuple(dict.fromkeys(level.cell.study for _, level, _ in added)),
     )
@@ -184,17 +187,16 @@ def _levels(
     table: Table, shown: Sequence[Cell], rows: Sequence[str], columns: Sequence[str], levels: Levels
 ) -> dict[Place, dict[Place, _Added]]:
     """Rows of levels, in which each entry has the tasks of all other entries of its column, and of its row's tasks.
-    There are none for what only training has, where no axis of rows is free for a name, and where the table shows them.
+    There are none for what only training has, where no axis of rows is free for a name, and of teams in the table.
     """
-    free = [axis for axis in rows if axis != "environment" and axis.split(".")[0] != "env"]
+    free = [axis for axis in rows if not _of_task(axis)]
     if not free or table.metric.startswith(TRAINING) or _OF_CURVES.issuperset(table.statistics):
         return {}
     tasks: dict[tuple[Place, Place], dict[Place, dict[Task, Cell]]] = {}
     for cell in shown:
-        values = cell.values | dict.fromkeys(free, "")
-        where = tuple(key(values[axis]) for axis in rows), values_of_axes(cell, columns)
+        where = tasks_of_row(rows, values_of_axes(cell, rows)), values_of_axes(cell, columns)
         tasks.setdefault(where, {}).setdefault(values_of_axes(cell, table.over), {}).setdefault(task_of(cell), cell)
-    already = {level_name(cell) for cell in shown}
+    already = {level_name(cell) for cell in shown} | {label(cell.values[axis]) for cell in shown for axis in free}
     found: dict[Place, dict[Place, _Added]] = {}
     for title, known in levels.items():
         for (row, column), each in tasks.items():
@@ -203,6 +205,15 @@ def _levels(
                 made = [(level_cell(known[task], title, cell, free), known[task], cell) for task, cell in alike]
                 found.setdefault((title, *row), {})[column] = made
     return found
+
+
+def _of_task(axis: str) -> bool:
+    return axis == "environment" or axis.startswith("env.") or axis == "env"
+
+
+def tasks_of_row(rows: Sequence[str], row: Place) -> Place:
+    """A row's values of the axes ``rows``, without those that do not belong to its task."""
+    return tuple(value if _of_task(axis) else "" for axis, value in zip(rows, row, strict=True))
 
 
 def _less_is_better(study: StudyFile, metric: str, cell: Cell) -> bool:
@@ -281,7 +292,7 @@ def tables_of(
     cells: Sequence[Cell],
     records: Mapping[str, Record],
     stale: Collection[str] = frozenset(),
-    levels: Levels = NONE,
+    levels: Levels = NO_LEVELS,
 ) -> Section:
     """A table with its title, and a second one that compares with its baseline if it has one; values from the runs that
     ``stale`` names are marked. Levels are the last rows of the first table."""
@@ -293,9 +304,10 @@ def tables_of(
     parts: list[str | Rows] = []
     if alone := [one for one in known if one.estimate is not None]:
         lines = entries.grid | entries.levels
-        note = " ".join(
-            filter(None, (_note(entries, alone), levels_text((str(row[0]) for row in entries.levels), entries)))
-        )
+        names = (str(row[0]) for row in entries.levels)
+        old = any(cell.name in stale for cell in entries.cells)
+        said = levels_text(names, entries, old, alone)
+        note = " ".join(part for part in (_note(entries, alone), said) if part)
         parts += [_drawn(entries, alone, lines, _value(entries, stale)), note]
     if not table.baseline:
         return Section(title, tuple(parts))
@@ -417,24 +429,37 @@ def _scale(entries: Entries, row: Cell, column: Cell, statistic: Statistic) -> P
 def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
     brackets = entries.intervals(statistics, entries.cells)
     names = [one.title for one in statistics]
-    text = f"{capitalised(listed(names))} of the {entries.name}"
+    text = f"{capitalised(enumerated(names))} of the {entries.name}"
     scaling = scaling_text(entries, statistics)
     parts = (text + (f" [{brackets}]." if brackets else "."), scaling, _tasks_text(entries))
     return " ".join(part for part in parts if part)
 
 
-def listed(words: Sequence[str]) -> str:
+def enumerated(words: Sequence[str]) -> str:
     """Words in a sentence, for example ``mean, median and iqm``."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def levels_text(names: Iterable[str], entries: Entries) -> str:
-    """A sentence on the levels of these names, which a table or figure shows; empty without any."""
+def levels_text(
+    names: Iterable[str], entries: Entries, stale: bool = False, statistics: Sequence[Statistic] = ()
+) -> str:
+    """Sentences on the levels of these names, which a table or figure shows; empty without any.
+
+    Args:
+        names: the levels.
+        entries: those of the table or figure.
+        stale: whether it shows values of stale records.
+        statistics: those of which it shows intervals.
+    """
     if not (known := list(dict.fromkeys(names))):
         return ""
     many = "studies" if len(entries.studies_of_levels) > 1 else "study"
-    studies = listed(entries.studies_of_levels)
-    return f"{capitalised(listed(known))}: episodes of one seed, from the {many} {studies}."
+    studies = enumerated(entries.studies_of_levels)
+    cells = [cell for line in entries.levels.values() for each in line.values() for cell in each]
+    found = entries.intervals(statistics, cells)
+    said = f"{capitalised(enumerated(known))}{f' [{found}]' if found else ''}: from the {many} {studies}"
+    other = f"; values marked {STALE_MARK} may be of an earlier version of the environment than they are"
+    return f"{said}{other if stale else ''}."
 
 
 def _tasks_text(entries: Entries) -> str:

@@ -6,13 +6,13 @@ window.ShoalFilters = (() => {
     for (const row of rows) {
       for (const value of row.dataset[name].split("|")) counts.set(value, (counts.get(value) ?? 0) + 1);
     }
-    const select = document.createElement("select");
-    select.add(new Option(`any ${name}`, ""));
+    const select = document.createElement("select"), label = document.createElement("label");
+    select.add(new Option("any", ""));
     const values = [...counts.keys()].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
     for (const value of values) select.add(new Option(`${value} (${counts.get(value)})`, value));
-    select.setAttribute("aria-label", name);
     select.addEventListener("change", show);
-    return { matches: (row) => !select.value || row.dataset[name].split("|").includes(select.value), element: select };
+    label.append(`${name} `, select);
+    return { matches: (row) => !select.value || row.dataset[name].split("|").includes(select.value), element: label };
   }
 
   function words(show) {
@@ -22,7 +22,8 @@ window.ShoalFilters = (() => {
     input.setAttribute("aria-label", "words");
     input.addEventListener("input", show);
     const wanted = () => input.value.toLowerCase().split(/\s+/).filter(Boolean);
-    return { matches: (row) => wanted().every((x) => row.textContent.toLowerCase().includes(x)), element: input };
+    const text = (row) => [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase();
+    return { matches: (row) => wanted().every((x) => text(row).includes(x)), element: input };
   }
 
   function start(table) {
