@@ -198,7 +198,8 @@ def test_matrix_games_have_no_preset_but_coordsum() -> None:
     """Nothing is tuned on them, and the settings for what is unknown are not for them."""
     assert preset("mappo", "matrix/climbing") == {} and preset_note("mappo", "matrix/climbing") == "preset: none"
     assert preset("mappo", "matrix/coordsum")["epochs"] == 8
-    assert preset("mappo", "somewhere:else") == {"epochs": 4, "minibatches": 4}
+    assert preset("mappo", "somewhere:else") == {"epochs": 4, "minibatches": 4, "lr_final": 0.0}
+    assert preset("happo", "somewhere:else") == {"epochs": 4, "minibatches": 4}
 
 
 def test_a_preset_is_a_copy() -> None:
