@@ -311,7 +311,7 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("", {"out": "page.txt"}, r"The name of a report must end in \.html"),
         ("", {"episodes": 0}, "episodes must be at least 1"),
         ("two_step", {"against": "x"}, "a study has its own comparisons"),
-        ("empty", {}, r"There is no run\.json in"),
+        ("empty", {}, r"There is neither run\.json nor a study file"),
     ],
 )
 def test_invalid_input_is_refused(what: str, options: dict[str, Any], said: str, tmp_path: Path) -> None:
