@@ -29,7 +29,7 @@ from shoal import algorithms
 
 ROOT = Path(__file__).resolve().parents[1]
 NAVIGATION = tomllib.loads((ROOT / "docs" / "navigation.toml").read_text(encoding="utf-8"))
-PAGES = ["docs/*.md", "docs/*/*.md", "studies/results/*.md"]
+PAGES = ["docs/*.md", "docs/*/*.md", "studies/results/*.md", "studies/again/*.md"]
 PAGES += ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s#]+)(?=[)#])")
 
@@ -87,7 +87,7 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
 
 def allow_outside_navigation(app: Sphinx, doctree: nodes.document) -> None:
     """Leave the pages of results, which studies link to, out of the navigation without a warning."""
-    if app.env.docname.startswith("studies/results/"):
+    if app.env.docname.startswith(("studies/results/", "studies/again/")):
         app.env.metadata[app.env.docname]["orphan"] = True
 
 

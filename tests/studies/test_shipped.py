@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
+from shoal.studies.again import AGAIN_FOLDER, Again, again_page, rows_of, with_seed
 from shoal.studies.archive import ARCHIVE_FILE
 from shoal.studies.keys import label
 from shoal.studies.levels import levels_of
 from shoal.studies.limits import limits_of
 from shoal.studies.plan import Cell, plan
 from shoal.studies.results import draw_figures, markdown_page
-from shoal.studies.state import records_folder, records_of_cells
+from shoal.studies.state import former_records, records_folder, records_of_cells
 from shoal.studies.study_file import StudyFile, read_study
+from shoal.studies.tables import MISSING
 from shoal.studies.tuning.record import winner
 from support.selection import quick
 
@@ -41,6 +43,28 @@ def test_the_page_is_that_of_the_records(name: str, tmp_path: Path) -> None:
     assert markdown_page(study, cells, held, drawn, levels) == committed.read_text(encoding="utf-8")
     assert all((committed.parent / figure).exists() for figure in drawn)
     assert len(held) == len(cells) or name in GROWING
+
+
+AGAIN = sorted(path.stem for path in (STUDIES / AGAIN_FOLDER).glob("*.md"))
+
+
+@pytest.mark.parametrize("name", quick(AGAIN, "mat_order-seed100"))
+def test_the_page_of_other_seeds_is_that_of_the_records(name: str, tmp_path: Path) -> None:
+    known, seed = name.rpartition("-seed")[0], int(name.rpartition("-seed")[2])
+    study = read_study(STUDIES / f"{known}.toml")
+    where = records_folder(study, None)
+    tuned = winner(study, where)
+    cells = plan(study, tmp_path, tuned)
+    before = records_of_cells(where, cells)
+    before |= former_records(where, cells, before)
+    new = plan(with_seed(study, cells, seed), tmp_path, tuned)
+    records = records_of_cells(STUDIES / AGAIN_FOLDER / name, new)
+    page = again_page(Again(study, seed, cells, before, new), records)
+    assert page == (STUDIES / AGAIN_FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    said = (STUDIES.parent / "docs" / "studies.md").read_text(encoding="utf-8")
+    for row in rows_of(Again(study, seed, cells, before, new), records):
+        if row["again"] != MISSING:
+            assert f"| {row['before']} | {row['again']} | {row['again − before']} |" in said
 
 
 def test_every_study_names_its_primary_metric() -> None:
