@@ -47,6 +47,11 @@ def estimate_texts(estimates: Sequence[Estimate], typical: bool = False) -> list
     return _with_equal_decimals(estimates, [_width(one) for one in estimates], typical)
 
 
+def enumerated(words: Sequence[str]) -> str:
+    """At least one word in a sentence, for example ``mean, median and iqm``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
 def number_texts(values: Sequence[float | int]) -> list[str]:
     """Numbers of one quantity with the same decimals, – where they are not finite: none if all are integers."""
     return _with_equal_decimals([(value,) for value in values], [])

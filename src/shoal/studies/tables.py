@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.plots.charts import SHARES, capitalised, metric_title, metric_words
-from shoal.plots.texts import estimate_text, estimate_texts
+from shoal.plots.texts import enumerated, estimate_text, estimate_texts
 from shoal.statistics.intervals import Estimate, interval, scaled
 from shoal.studies.combinations import axes_of, axes_of_table, matches
 from shoal.studies.keys import key, label
@@ -433,11 +433,6 @@ def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
     scaling = scaling_text(entries, statistics)
     parts = (text + (f" [{brackets}]." if brackets else "."), scaling, _tasks_text(entries))
     return " ".join(part for part in parts if part)
-
-
-def enumerated(words: Sequence[str]) -> str:
-    """Words in a sentence, for example ``mean, median and iqm``."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def levels_text(

@@ -14,6 +14,7 @@ import numpy as np
 
 from shoal.deploy import Policies
 from shoal.errors import CallbackError, InputError, shortened
+from shoal.plots.texts import enumerated
 from shoal.storage.log import or_none
 from shoal.system import notices
 from shoal.training import ending
@@ -273,13 +274,10 @@ def accepted(callbacks: Any) -> list[Callback]:
                 raise InputError(f"{_name(one)}.{name} is never called; did you mean {near[0]!r}?")
         if uncalled := [name for name in others if callable(getattr(type(one), name, None))]:
             notices.warn(
-                f"Training never calls {_listed(uncalled)} of the callback {_name(one)}: it calls {_listed(known)}."
+                f"Training never calls {enumerated(uncalled)} of the callback {_name(one)}: it calls "
+                f"{enumerated(known)}."
             )
     return sorted(made, key=lambda one: one.after_others)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _of_function(given: Any) -> Callback:
