@@ -122,6 +122,18 @@ def test_a_folder_is_found_after_its_readable_name_has_changed(tmp_path: Path) -
     assert cells_of(path)[0].folder == cell.folder
 
 
+def test_a_number_selects_the_variant_that_it_names(tmp_path: Path) -> None:
+    text = (
+        GRID.replace("gamma = [0.9, 0.99]", "") + '[[variants]]\nname = "5"\n[[variants]]\nname = "0.5"\ngamma = 0.5\n'
+    )
+    study = read_study(write_study_file(tmp_path, text))
+    values = [one.values for one in combinations(study)]
+    chosen = [values[i]["variant"] for i in selected(study, values, {"variant": 5})]
+    assert chosen == ["5"] * 4 and len(selected(study, values, {"variant": (5, 0.5)})) == 8
+    with pytest.raises(InputError, match="--only variant cannot be 6"):
+        selected(study, values, {"variant": (5, 6)})
+
+
 def test_true_is_not_1() -> None:
     assert not same(True, 1) and not same((0.5, True), (0.5, 1)) and same((1, 2.0), (1.0, 2))
 
@@ -156,6 +168,18 @@ def test_a_run_of_another_configuration_is_told_apart(change: dict[str, Any], se
     run = {"algorithm": "mappo", "environment": "matrix/climbing", "env": {}, "settings": {}, "config": {}}
     assert cell.difference(run) is None
     assert (cell.difference(run | change) or "") == sentence
+
+
+def test_an_option_at_its_default_is_as_if_it_was_not_set(tmp_path: Path) -> None:
+    """Digests do not tell them apart either."""
+    text = GRID.replace('["matrix/climbing", "matrix/two_step"]', '["mpe/simple_spread"]')
+    plain = cells_of(write_study_file(tmp_path / "a", text))[0]
+    given = cells_of(write_study_file(tmp_path / "b", text.replace("seeds = 2", "seeds = 2\nenv.num_agents = 3")))[0]
+    run = {"algorithm": "mappo", "environment": "mpe/simple_spread", "settings": {}, "config": {}}
+    assert plain.digest == given.digest
+    for cell in (plain, given):
+        assert cell.difference(run | {"env": {}}) is None and cell.difference(run | {"env": {"num_agents": 3}}) is None
+        assert "env.num_agents is 4 there" in (cell.difference(run | {"env": {"num_agents": 4}}) or "")
 
 
 @pytest.mark.parametrize("given", ["runs/x", "runs/x/checkpoints", "/a/runs/x", "../x"])

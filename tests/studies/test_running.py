@@ -92,6 +92,21 @@ def test_only_selects_runs(runs: Runs, shoal: Callable, file: Path) -> None:
     assert code == 2 and err == f"shoal: {file}: --only gamma cannot be 0.8; the runs have 0.9, 0.99.\n"
 
 
+def test_what_another_process_has_recorded_meanwhile_is_not_run(
+    runs: Runs, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = cells_of(file)
+
+    def run(cell: Cell, progress: bool = True) -> Record:
+        if not runs.started:
+            write_record(file.parent / "records" / "demo" / f"{cells[1].name}.json", made_record(cells[1]))
+        return runs(cell, progress)
+
+    monkeypatch.setattr(execution, "run_cell", run)
+    report = shoal.study(file, progress=False)
+    assert runs.started == [one.title for i, one in enumerate(cells) if i != 1] and len(report.records) == len(cells)
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [

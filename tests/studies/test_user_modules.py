@@ -1,6 +1,7 @@
 """What only reads a study file imports no module that it names without being told to: the file may be a stranger's."""
 
 import hashlib
+import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from shoal.studies.results import markdown_page
 from shoal.studies.state import record_path
 from shoal.studies.study_file import read_study as read_study
 from shoal.studies.user_modules import module_digests
+from support.run_folders import run
 from support.small_studies import GRID, cells_of, made_record, write_study_file
 
 TUNING = "\n[tuning]\nseeds = 2\ntrials = 9\n[tuning.ranges]\ngamma = { values = [0.9, 0.99] }\n"
@@ -40,6 +42,7 @@ NAMES = {
     "algorithm with make": ('"mappo"', '"evil:make"'),
     "environment": ('"matrix/climbing"', '"evil:make"'),
 }
+NAMESAKE = {"algorithm": ('"mappo"', '"vdn:make"'), "one side's algorithm": ('"mappo"', '"mappo+vdn:make"')}
 READ: dict[str, tuple[str, ...]] = {
     "results": ("results",),
     "report": ("report", "--no-replays"),
@@ -60,7 +63,17 @@ def test_reading_imports_nothing(change: tuple[str, str], words: tuple[str, ...]
     assert code == 2 and "RuntimeError: ran" in err and Path("pwned").exists()
 
 
+@pytest.mark.parametrize("change", NAMESAKE.values(), ids=NAMESAKE)
+def test_a_module_with_the_name_of_an_algorithm_is_the_users(change: tuple[str, str]) -> None:
+    Path("evil.py").rename("vdn.py")
+    file = write_study_file(Path("theirs"), GRID.replace(*change))
+    with pytest.raises(InputError, match="would import the module 'vdn'"):
+        library.results(file)
+
+
 BUILT = {
+    "a loaded library": ('"matrix/climbing"', '"numpy:load"', "import the module 'numpy'"),
+    "a part of Shoal": ('"matrix/climbing"', '"shoal:train"', "import the module 'shoal'"),
     "network": ("steps = 64", 'steps = 64\nnetwork = "evil:net"', "import the module 'evil'"),
     "a module of PettingZoo's form": ('"matrix/climbing"', '"pettingzoo:evil"', "import the module 'evil'"),
     "a registered name": ('"matrix/climbing"', '"gymnasium:evil:X-v0"', "import the module 'evil'"),
@@ -77,6 +90,38 @@ def test_a_dry_run_builds_nothing_that_imports(old: str, new: str, said: str) ->
     file = write_study_file(Path("theirs"), GRID.replace('"qmix"', '"ippo"').replace(old, new))
     with pytest.raises(InputError, match=f"would .*{said}"):
         library.study(file, dry_run=True)
+    assert not Path("pwned").exists()
+
+
+def test_a_dry_run_of_a_search_builds_no_value_that_imports() -> None:
+    ranges = TUNING.replace("gamma = { values = [0.9, 0.99] }", 'network = { values = ["evil:net", "mlp"] }')
+    file = write_study_file(Path("theirs"), GRID.replace("gamma = [0.9, 0.99]", "seed = [0]") + ranges)
+    for read in (library.tune, library.study):
+        with pytest.raises(InputError, match="would import the module 'evil'"):
+            read(file, dry_run=True)
+
+
+def test_a_dry_run_calls_only_what_is_declared_to_make_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("good.py").write_text("def wipe() -> None:\n    import pathlib\n    pathlib.Path('pwned').touch()\n")
+    monkeypatch.syspath_prepend(str(Path().resolve()))
+    importlib.import_module("good")
+    try:
+        file = write_study_file(Path("theirs"), GRID.replace('"matrix/climbing"', '"good:wipe"'))
+        with pytest.raises(InputError, match="would call 'good:wipe', which is not declared to return an environment"):
+            library.study(file, dry_run=True)
+    finally:
+        del sys.modules["good"]
+    assert not Path("pwned").exists()
+
+
+def test_a_report_plays_no_episodes_of_a_run_folder_that_would_import() -> None:
+    pytest.importorskip("gymnasium")
+    text = GRID.replace('["matrix/climbing", "matrix/two_step"]', '["gymnasium:evil:X-v0"]')
+    file = write_study_file(Path("theirs"), text)
+    cell = next(cell for cell in cells_of(file, "runs") if cell.algorithm == "mappo")
+    run(cell.folder, (1.0, 2.0), cell.algorithm, cell.environment)
+    page = library.report(file, runs="theirs/runs", out="report.html").read_text("utf-8")
+    assert "The episodes cannot be played: " in page and "would import the module" in page
     assert not Path("pwned").exists()
 
 

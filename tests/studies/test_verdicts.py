@@ -127,6 +127,22 @@ def test_known_worst_and_best_scores_say_what_is_better(tmp_path: Path, worst: f
     assert {(one.verdict, one.margin) for one in raw} == {(wanted, 0.5)}
 
 
+@pytest.mark.parametrize(("floor", "ceiling", "wanted"), [(0.0, 10.0, "better"), (10.0, 0.0, "worse")])
+def test_a_table_over_tasks_has_the_direction_of_each_task(
+    tmp_path: Path, floor: float, ceiling: float, wanted: str
+) -> None:
+    limits = f"{PRIMARY}floor = {floor}\nceiling = {ceiling}\n"
+    for table in (TABLE, OVER + "[[tables]]\n"):
+        found = compared(tmp_path, limits + table, {"mappo": HIGH, "qmix": LOW})
+        assert {one.verdict for one in found} == {wanted}, table
+
+
+def test_of_two_tables_of_the_same_runs_one_with_a_difference_counts(tmp_path: Path) -> None:
+    text = PRIMARY + TABLE + "paired = true\n" + TABLE + '[[overrides]]\nwhere = { algorithm = "mappo" }\nseed = 7\n'
+    found = compared(tmp_path, text, {"mappo": HIGH, "qmix": LOW})
+    assert [one.verdict for one in found] == ["higher" if one.margin else "better" for one in found] and len(found) == 2
+
+
 def test_metrics_without_a_better_direction_are_higher_or_lower(tmp_path: Path) -> None:
     """Also where they are normalised."""
     text = '\n[primary]\nmetric = "length"\n' + TABLE + 'metric = "length"\n'

@@ -203,7 +203,7 @@ def _opened(cells: Sequence[Cell], trust: bool) -> Any:
     for cell in cells:
         if _is_run(cell.folder):
             try:
-                yield cell.title, open_run(cell.folder, cell.environment, trust=trust)
+                yield cell.title, open_run(cell.folder, trust=trust)
             except InputError:
                 continue
 

@@ -199,6 +199,17 @@ def standard(package: str) -> bool:
     return all(path.resolve().is_relative_to(folder.resolve()) for path in places(package) or ())
 
 
+def is_imported(module: str) -> bool:
+    """Whether this process has imported a module as one of the user's own.
+
+    Python's, Shoal's and installed modules, which Shoal imports for itself, count only if a name that the user gave led
+    to them (:func:`import_user_object`).
+    """
+    if module not in sys.modules:
+        return False
+    return module in _sources or not (top(module) == "shoal" or standard(top(module)) or installed(top(module)))
+
+
 def folder_of(module: str) -> str | None:
     """The folder on ``sys.path`` of an imported module; None if it is installed."""
     found = sys.modules.get(top(module))

@@ -255,13 +255,23 @@ def _check_named(study: StudyFile, title: str, where: Mapping[str, Any], runs: S
         raise study.error(f"{title} matches no run: none has {_said(where)}.")
 
 
+def _as_text(wanted: Any, known: Sequence[Any]) -> Any:
+    """A value, or several, of the command line, where a number may be the text that an axis has, such as a name."""
+    if isinstance(wanted, tuple) and not any(same(wanted, value) for value in known):
+        return tuple(_as_text(value, known) for value in wanted)
+    there = any(same(wanted, value) for value in known)
+    return label(wanted) if not there and label(wanted) in known else wanted
+
+
 def selected(study: StudyFile, runs: Sequence[Mapping[str, Any]], only: Mapping[str, Any]) -> list[int]:
     """Indices of the runs that have the values of ``only``.
 
     Raises:
         InputError: an axis or a value does not exist, or no run has all of them.
     """
-    check_values(study, "--only", only, axes_of(runs))
+    known = axes_of(runs)
+    only = {axis: _as_text(wanted, known.get(axis, ())) for axis, wanted in only.items()}
+    check_values(study, "--only", only, known)
     chosen = [i for i, values in enumerate(runs) if matches(values, only)]
     if not chosen:
         raise InputError(f"{study.path}: --only matches no run: none has {_said(only)}.")

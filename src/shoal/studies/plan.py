@@ -151,9 +151,10 @@ class Cell:
         """
         found = self.merged()
         here = {"algorithm": algorithms.canonical(self.algorithm), "environment": self.environment}
-        here |= {f"env.{option}": value for option, value in self.env.items()}
+        known = registry.options_of(self.environment)
+        here |= _set_options(self.env, known)
         there = {key: run.get(key) for key in ("algorithm", "environment")}
-        there |= {f"env.{option}": value for option, value in run.get("env", {}).items()}
+        there |= _set_options(run.get("env", {}), known)
         for part, now in (("settings", flags_of(found.settings)), ("config", flags_of(found.config))):
             left_out = {*found.sized, "eval_episodes"} if part == "settings" else _decided(self.algorithm, now)
             before = run.get(part, {})
@@ -168,6 +169,12 @@ class Cell:
             if (now := to_json(here.get(name, "not set"))) != (was := to_json(there.get(name, "not set"))):
                 return f"{name} is {label(was)} there and {label(now)} in the study"
         return None
+
+
+def _set_options(env: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an environment that are not at their defaults, as flags."""
+    own = {name: x for name, x in env.items() if name not in known or to_json(known[name].default) != to_json(x)}
+    return {f"env.{name}": x for name, x in own.items()}
 
 
 def _same_run(given: Any, kept: Any) -> bool:

@@ -324,7 +324,8 @@ def _run(report: StudyReport, records: Path, measured: list[Record], progress: b
 
 def _gather(report: StudyReport, records: Path, cluster: Cluster, progress: bool) -> None:
     """Execute runs without a record on a cluster, and write each record as soon as it arrives."""
-    cells = [state.cell for state in report.states if state.record is None]
+    left = [state.cell for state in report.states if state.record is None]
+    cells = list({cell.digest: cell for cell in reversed(left)}.values())[::-1]  # a tuned run may be the default
     try:
         with closing(ray_runs.outcomes(cells, cluster, len(report.states), progress)) as outcomes:
             for cell, outcome in outcomes:
@@ -334,6 +335,8 @@ def _gather(report: StudyReport, records: Path, cluster: Cluster, progress: bool
                     _keep(report, records, cell, outcome)
                 except Exception as error:
                     _note(report, cell, error)
+        for cell in left:
+            _recorded_meanwhile(report, records, cell)
     except KeyboardInterrupt:
         raise _stopped(report) from None
 
@@ -357,9 +360,11 @@ def _join(report: StudyReport, records: Path, whole: Cell) -> None:
 
 
 def _recorded_meanwhile(report: StudyReport, records: Path, cell: Cell) -> bool:
-    """Whether another process has recorded a run of a single seed since this one began."""
+    """Whether a run has been recorded since this process began, by another one or as the same run with other axes."""
     if (whole := report.wholes.get(cell.name)) is None:
-        return False
+        with suppress(InputError):
+            report.records |= records_of_cells(records, [cell], silent)
+        return cell.name in report.records
     with suppress(InputError):  # another process has joined and deleted it since its folder was listed
         report.seeds |= records_of_seeds(records, [cell])
     _join(report, records, whole)

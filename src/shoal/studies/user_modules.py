@@ -1,7 +1,7 @@
 """The user's modules that a study uses: whether they may be imported, and whether they have changed since."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,24 +95,35 @@ def check_imports(study: StudyFile, trust: bool, *, builds: bool = False) -> Non
     """
     if trust or study.path.resolve() in _permitted:
         return
-    for one in combinations(study):
-        if what := next(_imports_of(one, builds), None):
-            raise study.error(f"reading this study would {what}: {TRUST} ({page('docs/security.md')}).")
+    found = chain.from_iterable(_imports_of(one, builds) for one in combinations(study))
+    if what := next(chain(found, _imports_of_ranges(study) if builds else ()), None):
+        raise study.error(f"reading this study would {what}: {TRUST} ({page('docs/security.md')}).")
 
 
 def _imports_of(one: Combination, builds: bool) -> Iterator[str]:
-    """What a combination would import, as the end of "it would …"."""
+    """What a combination would import or call, as the end of "it would …"."""
     algorithm, environment = one.values["algorithm"], one.values["environment"]
     modules = algorithms.own(algorithms.canonical(algorithm)) if ":" in algorithms.canonical(algorithm) else []
-    modules = [module for module in modules if not algorithms.known(module)]
-    if not names.built_in(environment) and not environment.startswith(tuple(names.FAMILIES)) and ":" in environment:
-        modules.append(environment.partition(":")[0])
-    if builds:
-        modules += user_modules.named_in(one.flags)
-    for module in modules:
-        if module not in sys.modules and not user_modules.standard(user_modules.top(module)):
-            yield f"import the module {module!r}"
-    if builds and (names.built_in(environment) or environment.startswith(tuple(names.FAMILIES))):
+    of_family = names.built_in(environment) or environment.startswith(tuple(names.FAMILIES))
+    named = [] if of_family or ":" not in environment else [environment.partition(":")[0]]
+    yield from _imports([*modules, *named, *(user_modules.named_in(one.flags) if builds else ())])
+    if builds and named and not permission.makes_environments(environment):
+        yield f"call {environment!r}, which is not declared to return an environment"
+    if builds and of_family:
         options = {flag.removeprefix("env."): x for flag, x in one.flags.items() if flag.startswith("env.")}
         if beyond := permission.beyond(environment, options):
             yield f"build {environment!r}, which would {beyond}"
+
+
+def _imports_of_ranges(study: StudyFile) -> Iterator[str]:
+    """What the values would import that a search tries, as the end of "it would …"."""
+    for table in study.tuning.ranges if study.tuning else ():
+        for flag, span in table.ranges.items():
+            yield from _imports(user_modules.named_in(*({flag: value} for value in span.values)))
+
+
+def _imports(modules: Sequence[str]) -> Iterator[str]:
+    """The imports of those modules that this process has not imported as the user's own."""
+    for module in modules:
+        if not user_modules.standard(user_modules.top(module)) and not user_modules.is_imported(module):
+            yield f"import the module {module!r}"

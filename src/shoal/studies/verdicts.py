@@ -97,7 +97,9 @@ def comparisons_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str
         statistic = _statistic(table, primary.statistic)
         if table.baseline and table.metric == primary.metric and statistic is not None:
             for one in _of_table(study, table, statistic, entries_of(study, table, cells, records), stale, nothing):
-                found.setdefault(tuple(cell.name for cell in one.cells), one)
+                place = tuple(cell.name for cell in one.cells)
+                if place not in found or found[place].found is None:
+                    found[place] = one
     return list(found.values())
 
 
@@ -130,10 +132,10 @@ def _of_table(
     for place, cells, other, complete, found in made:
         both = (*cells, *other)
         limits = _limits(study, table, statistic, entries, both)
-        lower = statistic == "drop" or (entries.scaling != "known" and both[0].name in entries.less)
+        lower = statistic == "drop" or (entries.scaling != "known" and _less_is_better(study, entries, both[0]))
         known = statistic == "drop" or table.metric.removeprefix(TRAINING) in ("score", *SHARES)
         directed = known or limits_of(study, cells[0]).margin > 0
-        verdict = verdict_of(found, limits.margin, -1 if lower else limits.sign, directed) if complete else "missing"
+        verdict = verdict_of(found, limits.margin, -1 if lower else 1, directed) if complete else "missing"
         reached = {nothing.get(cell.name) for cell in both}
         if len(cells) == 1 and found is not None and (what := next(iter(reached))) and reached == {what}:
             verdict = "at the floor" if what == "floor" else "at the ceiling"
@@ -148,6 +150,11 @@ def _of_table(
             verdict,
             any(cell.name in stale for cell in both),
         )
+
+
+def _less_is_better(study: StudyFile, entries: Entries, cell: Cell) -> bool:
+    """Whether lower values of a metric that is not normalised by known scores are better, where that is known."""
+    return cell.name in entries.less or limits_of(study, cell).sign < 0
 
 
 def _metric(table: Table, statistic: str, entries: Entries) -> str:

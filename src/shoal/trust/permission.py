@@ -141,15 +141,18 @@ def check_factory(name: str) -> None:
     Raises:
         InputError: it is none of these.
     """
-    if registry.built_in(name) or _family(name)[0]:
-        return
-    if top(name.partition(":")[0]) == "shoal":
+    if top(name.partition(":")[0]) == "shoal" and not registry.built_in(name):
         raise InputError(f"{name!r} names a part of Shoal that is not an environment.")
-    if not _makes_environments(registry.factory_of(name)):
+    if not makes_environments(name):
         raise InputError(
             f"{name!r} is neither a class with reset, step and close nor a function whose return annotation is such a "
             f"class, so it is not called for a run folder; in Python, give the environment itself (environment=...)."
         )
+
+
+def makes_environments(name: str) -> bool:
+    """Whether a name refers to a factory of environments, as :func:`check_factory` says; its module is imported."""
+    return registry.built_in(name) or bool(_family(name)[0]) or _makes_environments(registry.factory_of(name))
 
 
 def _makes_environments(factory: Any) -> bool:

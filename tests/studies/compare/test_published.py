@@ -72,7 +72,10 @@ def test_absolute_metrics_are_taken_where_all_runs_have_them(mine: Path, tmp_pat
     file = published(tmp_path / "a.json", {TASK: finals}, absolute={"mappo": [7.0, 8.0], "vdn": [9.0, 5.0]})
     found = library.compare([mine, file])
     assert found.scores["mappo (a)"][TASK].tolist() == [7.0, 8.0] and found.scores["vdn (a)"][TASK].tolist() == [9, 5]
-    best = "absolute metrics, in this format those of the best policy of each run"
+    best = (
+        "absolute metrics: in this format of the best policy of each run, in Shoal's files without eval_every of the "
+        "last"
+    )
     assert f"The scores of {file} are {best}." in found.notes
     file = published(tmp_path / "a.json", {TASK: finals}, absolute={"mappo": [7.0, 8.0], "vdn": [9.0]})
     found = library.compare([mine, file])

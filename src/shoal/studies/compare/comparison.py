@@ -401,6 +401,11 @@ def _notes(
         notes.append(f"Each run acts in its better mode: {sampled} of {len(every)} sampled, the others greedily.")
     if len({one.environment for one in every}) > 1 and not normalised:
         notes.append("Scores of the environments are averaged as they are; normalise takes their worst and best.")
+    stale = [one for one in every if one.stale]
+    for reason in dict.fromkeys(one.stale for one in stale):
+        names = [one.name for one in stale if one.stale == reason]
+        which = f"{names[0]} is" if len(names) == 1 else f"{len(names)} runs, the first of them {names[0]}, are"
+        notes.append(f"{which} stale: {reason}.")
     for task in {one.environment: None for one in every}:
         steps = sorted({one.step for one in every if one.environment == task and one.step is not None})
         if len(steps) > 1:

@@ -135,7 +135,10 @@ def sources_of(
     sources = [
         _source(file, name, task, some, column, absolute, f"{name} ({label})") for (name, task), some in runs.items()
     ]
-    best = "absolute metrics, in this format those of the best policy of each run"
+    best = (
+        "absolute metrics: in this format of the best policy of each run, in Shoal's files without eval_every of the "
+        "last"
+    )
     kind = best if absolute else "of the last evaluation of each run"
     renamed = "" if column == metric else f" {printable(column)}"
     notes = [f"The scores{renamed} of {file.path} are {kind}."]

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from shoal.errors import InputError, shortened, unknown
 from shoal.plots.curves import series
+from shoal.runs import behaviour
 from shoal.storage import folders, log, manifest
 from shoal.studies import archive, record
 from shoal.studies.exchange import options_text
@@ -61,6 +62,8 @@ class Source:
     """Whether its study evaluates each run in its better mode, so that modes may differ."""
     other: Float[np.ndarray, " seeds"] | None = None
     """The scores in the other mode, where they are known."""
+    stale: str = ""
+    """Why it is stale (:mod:`shoal.studies.state`), as a clause; empty if it is not."""
 
 
 def read_source(path: Path, metric: str) -> Source:
@@ -107,7 +110,8 @@ def _from_folder(folder: Path, metric: str) -> Source:
             steps, values = series(folder, column)
             if values.shape[1] == len(seeds):
                 curves[kind] = known_points(steps, values)
-    return _source(folder, folder.resolve().name, run, {}, seeds, step, True, scores, curves)
+    found = _source(folder, folder.resolve().name, run, {}, seeds, step, True, scores, curves)
+    return replace(found, stale=_changes(behaviour.kept(manifest.read_run_json(folder)["made_with"]), run))
 
 
 def read_archive(path: Path, metric: str) -> list[Source]:
@@ -144,7 +148,14 @@ def _from_record(one: archive.Stored, metric: str) -> Source:
     other: np.ndarray | None = scores  # of a policy with one mode
     if "other" in held.evaluation:
         other = np.array(held.evaluation["other"], np.float64) if metric == "return" else None
-    return replace(found, better=held.evaluation.get("better", False), other=other)
+    stale = _changes(held.behaviour, run)
+    return replace(found, better=held.evaluation.get("better", False), other=other, stale=stale)
+
+
+def _changes(made: Mapping[str, int] | None, run: Mapping[str, Any]) -> str:
+    """What of a run has another behaviour version today than the one it was made with, as a clause."""
+    flags = run["settings"] | run["config"]
+    return "; ".join(behaviour.changes(made or {}, run["algorithm"], run["environment"], flags))
 
 
 def in_one_mode(sources: Sequence[Source]) -> tuple[list[Source], list[str]]:
