@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from shoal import algorithms
+from shoal.algorithms import mappo
 from shoal.equations.returns import gae
 from shoal.errors import InputError
 from shoal.models.action_critic import make_action_critic
@@ -116,3 +117,23 @@ def test_unsupported_options_are_refused():
     for options, word in (({"value_norm": "popart"}, "popart"), ({"draws": 0}, "draws")):
         with pytest.raises(InputError, match=word):
             algorithms.get("mappo").make(SPEC, replace(WITH_Q, **options), Scale(E, T, 10))
+
+
+def test_a_baseline_draws_from_a_key_that_no_epoch_has():
+    """Children of a key by their numbers are those of ``split``, which the epochs have."""
+    keys = []
+
+    def baseline(learner, traj, key):
+        keys.append(key)
+        return jnp.zeros_like(traj.outcome.reward)
+
+    config = replace(CONFIG, epochs=3)
+    algorithm = mappo.make(SPEC, config, Scale(E, T, 10), baseline=baseline)
+    learner, traj = algorithm.init(KEY), make_trajectory(SPEC)
+
+    def of_baseline():
+        algorithm.update(learner, traj, KEY)
+        return jax.random.key_data(keys[-1])
+
+    found = compiled(of_baseline)()  # without the rest of the update
+    assert (jax.random.key_data(jax.random.split(KEY, 1000)) != found).any(1).all()

@@ -64,6 +64,13 @@ def test_every_number_may_be_traced(name: str) -> None:
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, before)
 
 
+def test_the_step_size_of_inferred_policies_may_be_traced() -> None:
+    def initial(rate: jax.Array) -> Any:
+        return made("maddpg", {"policies": "inferred", "model_learning_rate": rate}).init(KEY)
+
+    jax.eval_shape(initial, jnp.float32(0.01))
+
+
 @pytest.mark.parametrize("name", ["mappo", "qmix"])
 def test_one_program_gives_each_setting_its_own_update(name: str) -> None:
     prog, traj = played(name, "discrete")

@@ -102,7 +102,7 @@ def make(make_maddpg: Callable[..., Algorithm], spec: EnvSpec, config: maddpg.Co
             "policies 'inferred' models the others' actions, but critics with a local input do not read them."
         )
     models = make_models(spec, c.network)
-    rate = c.model_learning_rate or c.learning_rate
+    rate = c.learning_rate if c.model_learning_rate is None else c.model_learning_rate
     adam = optimiser(rate, c.lr_final, [scale.num_updates] * n * n, c.max_grad_norm, c.adam_eps)
     pairs, not_itself = max(n * (n - 1), 1), ~jnp.eye(n, dtype=bool)
 

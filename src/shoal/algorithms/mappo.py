@@ -135,6 +135,10 @@ def gae_advantage(c: ValueConfig, traj: Trajectory, v: on_policy.TrajectoryValue
     return gae(out.reward, out.discount, v.now, v.next, cut_off(traj), gamma=c.gamma, lam=c.lam)
 
 
+_OF_BASELINES = 2**31 - 1
+"""Number of the child key that a baseline gets; the epochs have those from 0 on (``jax.random.split``)."""
+
+
 def make(
     spec: EnvSpec,
     config: Config,
@@ -185,7 +189,7 @@ def make(
         return on_policy.init_learner(spec, c, values, params, state)
 
     def update(learner: Learner, traj: Trajectory, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
-        key, key_own = (key, jax.random.fold_in(key, 1)) if credit is None else jax.random.split(key)
+        key, key_own = (key, jax.random.fold_in(key, _OF_BASELINES)) if credit is None else jax.random.split(key)
 
         # VALUES AND ADVANTAGES
         v = on_policy.value_trajectory(spec, values, nets, learner, traj)

@@ -57,7 +57,8 @@ class Config(mappo.Config):
     """MA-POCA's hyper-parameters. "Code" is Unity ML-Agents, with the settings of Push Block. The layers of ``network``
     make the actors; those of the critic follow the attention, whose width is that of the first one.
 
-    The code has ``hidden`` 256 256, ``learning_rate`` 3e-4, ``epochs`` 3, and neither ``value_norm`` nor ``huber``.
+    The code has ``hidden`` 256 256, ``activation`` silu, ``learning_rate`` 3e-4, ``epochs`` 3, and neither
+    ``value_norm`` nor ``huber``.
     """
 
     critic_input: CriticInput = "local"

@@ -386,7 +386,7 @@ _ENTITIES = _Need(
 _Q_BASELINE = (
     *(
         _Need({"baseline": ("value",)}, "is that of baselines of MAPPO that need a Q: choose mappo", name)
-        for name in ("commnet", "poca", "tarmac")
+        for name in ("commnet", "mat_dec", "poca", "tarmac")
     ),
     _Need({"baseline": ("none", "value")}, "is that of the baselines counterfactual and optimal: choose one"),
 )
@@ -415,6 +415,7 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "frame_stack": (_BLIND,),
     "gain": (_Need({"orthogonal": _OFF}, "is that of orthogonal kernels: add --orthogonal"),),
     "greyscale": (_BLIND,),
+    "hyper_layers": (_Need({"mixing": ("mlp",)}, "is that of hypernetworks: choose --mixing mix", "lica"),),
     "hyper_width": (_Need({"hyper_layers": (1,)}, "is that of a hidden layer: raise --hyper-layers"),),
     "memory": (_SABLE,),
     "model_entropy_coef": (_MODELS,),
