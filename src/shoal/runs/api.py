@@ -11,6 +11,7 @@ import jax
 from shoal import algorithms
 from shoal.config.resolve import Configured, configured, named_options
 from shoal.environments import registry
+from shoal.environments.wrappers import Wrapping
 from shoal.errors import CallbackError, GameError, InputError, NonFiniteError
 from shoal.options.convert import items_of
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, options_from_json, override
@@ -456,14 +457,23 @@ def crossplay(
     if not runs:
         raise InputError("Cross-play needs at least one run.")
     opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]
+    return crossplay_opened(opened, side=side, episodes=episodes, greedy=greedy, seed=seed, past=past)
+
+
+def crossplay_opened(
+    opened: Sequence[Run],
+    *,
+    side: int | Sequence[str | int],
+    episodes: int,
+    greedy: bool | Sequence[bool] | None,
+    seed: int,
+    past: bool = False,
+) -> CrossPlay:
+    """:func:`crossplay` of runs that are open; ``greedy`` may also hold the mode of each."""
     env = opened[0].env  # first, since it refuses to import the environment of an untrusted folder
     for run in opened[1:]:
-        here, there = (vars(one.settings.wrapping.observing) for one in (run, opened[0]))
-        for name in (name for name in here if here[name] != there[name]):
-            raise InputError(
-                f"{shown(run.folder)} was trained with {name} {here[name]} and {shown(opened[0].folder)} with "
-                f"{there[name]}, so their policies cannot play together."
-            )
+        here, there = (one.settings.wrapping for one in (run, opened[0]))
+        check_same_observing(shown(run.folder), here, shown(opened[0].folder), there)
         check_same_environment(opened[0], run)
     selves = [past and run.settings.opponent_options.opponents == PAST for run in opened]
     if past and not any(selves):
@@ -472,13 +482,14 @@ def crossplay(
             f"{some} {'were' if opened[1:] else 'was'} not trained against past selves (--opponents past)."
         )
     chosen = playing.first_side(opened[0].spec, side)
+    given = list(greedy) if isinstance(greedy, Sequence) else [greedy] * len(opened)
     made: dict[Any, Algorithm] = {}  # runs that act by equal algorithms share a compiled program
     players = []
-    for run, has_past in zip(opened, selves, strict=True):
+    for run, has_past, mode in zip(opened, selves, given, strict=True):
         alike = {name: value for name, value in flags_of(run.settings).items() if name not in _OF_TRAINING}
         frozen = run.folder if run.settings.opponent_options.opponents not in (None, PAST) else None  # with its own
         algorithm = made.setdefault((run.algorithm, run.config, repr(alike), frozen), run._acting())
-        name, greedily = name_of(run.folder), run.acts_greedily
+        name, greedily = name_of(run.folder), run.acts_greedily if mode is None else mode
         pool = past_selves(run.folder, algorithm, run.settings, run._identity()) if has_past else {}
         sizes = run.settings.num_envs, run.settings.rollout_length
         waiting = feed.updates_before_learning(run._with_critic().replay, *sizes) if has_past else 0
@@ -487,7 +498,21 @@ def crossplay(
             title = f"{name} after {step:,} steps"
             players.append(playing.Player(title, run.algorithm, algorithm, learner, greedily))
         players.append(playing.Player(name, run.algorithm, algorithm, run._learner(), greedily))
-    return playing.play_matches(env, players, chosen, jax.random.key(seed), episodes, greedy, opened[0]._workers())
+    return playing.play_matches(env, players, chosen, jax.random.key(seed), episodes, None, opened[0]._workers())
+
+
+def check_same_observing(name: str, wrapping: Wrapping, other_name: str, other: Wrapping) -> None:
+    """Check that wrappers show two runs of these names the same of their environment.
+
+    Raises:
+        InputError: they do not; the message names the first difference.
+    """
+    here, there = vars(wrapping.observing), vars(other.observing)
+    for option in (option for option in here if here[option] != there[option]):
+        raise InputError(
+            f"{name} was trained with {option} {here[option]} and {other_name} with {there[option]}, so their policies "
+            f"cannot play together."
+        )
 
 
 # Whether two runs were trained in the same environment.

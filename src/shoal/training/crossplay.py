@@ -22,7 +22,7 @@ from shoal.rollouts import fused
 from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
 from shoal.sides.sides import members
 from shoal.statistics.comparison import elo
-from shoal.statistics.intervals import interval
+from shoal.statistics.intervals import Estimate, interval
 from shoal.training import memory
 from shoal.training.evaluation import ENVS, check_episodes, first_episodes, known_mean
 from shoal.training.stopping import call
@@ -168,6 +168,36 @@ def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tup
     rows, columns, middle = pairs.mean(1), pairs.mean(0), pairs.mean()
     _, low, high = interval(rows + columns - middle) if same else interval(rows, columns - middle)
     return float(middle), max(low, float(pairs.min())), min(high, float(pairs.max()))
+
+
+def pairs_difference(
+    one: Float[np.ndarray, "A B"], other: Float[np.ndarray, "C D"], runs: tuple[tuple[str, str], tuple[str, str]]
+) -> Estimate:
+    """(difference, low, high): 95 % interval of the difference of the means over all pairs of seeds of two entries.
+
+    Seed i of the run in a row changes the mean m of its entry by r_i − m in mean over resampled seeds, and seed j of
+    the run in a column by c_j − m, as in :func:`pairs_interval`. A run of several of the four places, for example the
+    column of both entries, has the sum of its seeds' changes, those in ``other`` with the opposite sign; these sums are
+    independent samples.
+
+    Args:
+        one: each pair of seeds of an entry, NaN where unknown.
+        other: those of the entry that is subtracted.
+        runs: the names of the run in the row and of that in the column, of each entry.
+
+    Returns:
+        Without an interval, so NaN, if a run has one seed: how far it is from others is not known. Also if a pair is
+        unknown; the means are then over the known pairs.
+    """
+    value = float(known_mean(one, axis=(0, 1)) - known_mean(other, axis=(0, 1)))
+    if min(*one.shape, *other.shape) < 2 or not (np.isfinite(one).all() and np.isfinite(other).all()):
+        return value, math.nan, math.nan
+    changes: dict[str, np.ndarray] = {}
+    for sign, pairs, places in ((1.0, one, runs[0]), (-1.0, other, runs[1])):
+        for run, means in zip(places, (pairs.mean(1), pairs.mean(0)), strict=True):
+            changes[run] = changes.get(run, np.zeros(len(means))) + sign * (means - pairs.mean())
+    _, low, high = interval(*changes.values())
+    return value, value + low, value + high
 
 
 _UNKNOWN = (math.nan, math.nan, math.nan)
