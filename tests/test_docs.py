@@ -16,7 +16,7 @@ from shoal.export import files as export
 from shoal.export import onnx
 from shoal.networks.body import build_body
 from shoal.storage import manifest
-from shoal.studies import record
+from shoal.studies import crossplay, record
 from shoal.studies.tuning import record as tuning
 
 ROOT = Path(__file__).parents[1]
@@ -170,6 +170,7 @@ def test_the_table_of_formats_has_those_that_are_written() -> None:
     assert page.count(f"| {manifest.RUN_FORMAT} (`run.json`) |") == 2
     assert f"| records of studies | {record.RECORD_FORMAT} |" in page
     assert f"| records of searches (`shoal tune`) | {tuning.TUNING_FORMAT} |" in page
+    assert f"| records of a study's cross-play | {crossplay.CROSSPLAY_FORMAT} |" in page
     assert f"| exported policies | {export.VERSION} (" in page and f"operators (version {onnx.OPSET})" in page
 
 

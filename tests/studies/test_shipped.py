@@ -13,6 +13,7 @@ import pytest
 
 from shoal.studies.again import AGAIN_FOLDER, Again, again_page, rows_of, with_seed
 from shoal.studies.archive import ARCHIVE_FILE
+from shoal.studies.crossplay import crossplays_of
 from shoal.studies.keys import label
 from shoal.studies.levels import levels_of
 from shoal.studies.limits import limits_of
@@ -37,10 +38,10 @@ def test_the_page_is_that_of_the_records(name: str, tmp_path: Path) -> None:
     where = records_folder(study, None)
     cells = plan(study, tmp_path, winner(study, where))
     held = records_of_cells(where, cells)
-    levels = levels_of(study)
+    levels, games = levels_of(study), crossplays_of(study, cells, held, where)
     drawn = draw_figures(study, cells, held, tmp_path, levels)
     committed = STUDIES / "results" / f"{name}.md"
-    assert markdown_page(study, cells, held, drawn, levels) == committed.read_text(encoding="utf-8")
+    assert markdown_page(study, cells, held, drawn, levels, games) == committed.read_text(encoding="utf-8")
     assert all((committed.parent / figure).exists() for figure in drawn)
     assert len(held) == len(cells) or name in GROWING
 

@@ -25,6 +25,7 @@ from shoal.storage.folders import distinct_names
 from shoal.storage.manifest import rate_of
 from shoal.storage.zoo import located, output_of, shown
 from shoal.studies.compare import compare
+from shoal.studies.crossplay import crossplays_of
 from shoal.studies.levels import levels_of
 from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT
@@ -172,9 +173,10 @@ def _study(
     kept = sum(_is_run(cell.folder) for cell in cells)
     said = f"The first {len(opened)} of {kept} runs with folders are shown." if kept > len(opened) > 0 else ""
     folder, levels = None if records is None else Path(records), levels_of(described, records, trust=trust)
+    games = crossplays_of(described, cells, held, recorded_in(described, records))
 
     def made(notes: Sequence[str]) -> Page:
-        return study_page(described, cells, held, notes if opened else None, folder, levels)
+        return study_page(described, cells, held, notes if opened else None, folder, levels, games)
 
     return _write(path, made, opened, episodes, said, {})
 

@@ -24,6 +24,7 @@ from shoal.reporting.page import (
 from shoal.studies import contents as study_contents
 from shoal.studies.charts import Chart, charts_of
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Contents, contents_of, count_text
+from shoal.studies.crossplay import Played
 from shoal.studies.levels import NO_LEVELS, Levels
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
@@ -38,6 +39,7 @@ def study_page(
     notes: Sequence[str] | None,
     folder: Path | None = None,
     levels: Levels = NO_LEVELS,
+    games: Sequence[Played] = (),
 ) -> Page:
     """The page.
 
@@ -48,11 +50,12 @@ def study_page(
         notes: sentences about the replays; None for a page without a section on replays.
         folder: the folder ``records`` where it is not the default, for the commands on the page.
         levels: the levels of the study's tasks.
+        games: the groups of its cross-play.
 
     Raises:
         InputError: a value cannot be drawn on a figure's vertical axis.
     """
-    found, charts = contents_of(study, cells, records, levels), []
+    found, charts = contents_of(study, cells, records, levels, games), []
     tables = [_tables(number, section) for number, section in enumerate(found.tables, 1)]
     together = groupby(charts_of(study, cells, records, levels), key=lambda chart: chart.number)
     figures = [_figure(number, list(panels), charts) for number, panels in together]

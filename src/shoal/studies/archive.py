@@ -23,6 +23,8 @@ from shoal.system.files import from_json, write_bytes, write_text
 
 ARCHIVE_FILE = "records.jsonl.xz"
 """Name of the archive in the folder of a study's records."""
+CROSSPLAY_PREFIX = "crossplay-"
+"""The beginning of the names of records of games."""
 MAX_RECORD_BYTES = 2**26
 """Largest size in bytes of a record, and of an archive as it is stored."""
 MAX_ARCHIVE = 2**30
@@ -52,6 +54,16 @@ class Stored(NamedTuple):
         """Whether the name is that of the record of a search (:mod:`shoal.studies.tuning.record`)."""
         return self.name.startswith("tuning-")
 
+    @property
+    def is_crossplay(self) -> bool:
+        """Whether the name is that of the record of games (:mod:`shoal.studies.crossplay`)."""
+        return self.name.startswith(CROSSPLAY_PREFIX)
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the name is that of a run's record."""
+        return not self.is_tuning and not self.is_crossplay
+
     def contents(self) -> Any:
         """The record as JSON, also if it was moved to the archive meanwhile (:func:`gather`).
 
@@ -72,7 +84,8 @@ class Stored(NamedTuple):
 
 
 def stored(folder: Path) -> dict[str, Stored]:
-    """All records of a study by name, in the order of names, also those of tuning and of runs that it no longer has.
+    """All records of a study by name, in the order of names, also those of tuning, of cross-play and of runs that it no
+    longer has.
 
     Args:
         folder: the folder of the study's records, which may not exist.

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.errors import InputError, unknown
 from shoal.studies.keys import key, label, labels, same
-from shoal.studies.study_file import ALONE, StudyFile, Table
+from shoal.studies.study_file import ALONE, CROSSPLAY, StudyFile, Table
 
 MAX_COMBINATIONS = 10_000
 """Largest number of combinations."""
@@ -63,6 +63,8 @@ def combinations(study: StudyFile) -> list[Combination]:
     for table in (*study.tables, *study.figures):
         check_table(study, table, values)
     _check_primary(study)
+    if study.crossplay is not None:
+        check_values(study, f"{CROSSPLAY} baseline", study.crossplay.baseline, axes_of(values))
     for reference in study.references:
         _check_named(study, f"[[references]] {reference.number}", reference.where, values)
     return done

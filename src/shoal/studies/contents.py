@@ -14,6 +14,8 @@ from shoal.plots.charts import metric_words
 from shoal.plots.texts import duration_text, estimate_text, number_text, number_texts
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of, matches
+from shoal.studies.crossplay import CrossplayRecord, Played
+from shoal.studies.crossplay_tables import crossplay_section
 from shoal.studies.keys import label
 from shoal.studies.levels import NO_LEVELS, Levels
 from shoal.studies.limits import undecided
@@ -164,6 +166,7 @@ class Contents(NamedTuple):
     stale: tuple[str, ...]
     """A sentence for each reason why records are stale (:mod:`shoal.studies.state`)."""
     tables: tuple[Section, ...]
+    """Those of the file, then those of its cross-play."""
     differing: Rows
     """The flags that differ between compared rows beyond the axes (:mod:`shoal.studies.contents`); may be empty."""
     ranges: Rows
@@ -177,7 +180,11 @@ class Contents(NamedTuple):
 
 
 def contents_of(
-    study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record], levels: Levels = NO_LEVELS
+    study: StudyFile,
+    cells: Sequence[Cell],
+    records: Mapping[str, Record],
+    levels: Levels = NO_LEVELS,
+    games: Sequence[Played] = (),
 ) -> Contents:
     """The contents of a study's page.
 
@@ -186,6 +193,7 @@ def contents_of(
         cells: all its runs.
         records: their records by the cells' names; other runs are missing.
         levels: the levels of their tasks.
+        games: the groups of its cross-play (:func:`shoal.studies.crossplay.crossplays_of`).
     """
     made = [records[cell.name] for cell in cells if cell.name in records]
     mixtures = (
@@ -202,12 +210,15 @@ def contents_of(
         mixtures=tuple(mixture for mixture in mixtures if mixture is not None),
         changes=tuple(one.sentence for one in changed_modules(cells, records)),
         stale=_stale(old, cells),
-        tables=tuple(tables_of(study, table, cells, records, marked, levels) for table in study.tables or (Table(),)),
+        tables=(
+            *(tables_of(study, table, cells, records, marked, levels) for table in study.tables or (Table(),)),
+            *(crossplay_section(one, marked) for one in games),
+        ),
         differing=differing_flags(study, cells, records),
         ranges=_ranges(study.scales),
         references=_references(study.references, cells, records),
         each_run=_runs(cells, records, marked),
-        conditions=_conditions(made),
+        conditions=_conditions(made) | _conditions_of_games(games),
     )
 
 
@@ -216,7 +227,7 @@ def count_text(number: int, word: str, plural: str | None = None) -> str:
     return f"{number} {word if number == 1 else plural or f'{word}s'}"
 
 
-def commit_text(record: Record) -> str:
+def commit_text(record: Record | CrossplayRecord) -> str:
     """The commit that made a record, and whether its files were changed."""
     if record.commit is None:
         return f"an installed Shoal without commit, version {record.versions.get('shoal')}"
@@ -296,10 +307,7 @@ def _conditions(made: Sequence[Record]) -> dict[str, list[str]]:
         evaluations.append(f"{each}, {found['episodes']} {kind} episodes of the last policy of each")
         of = "agents'" if record.run["spec"].get("scored") is None else "learning agents'"
         scores.append(f"{record.run['spec'].get('score')} of the {of} undiscounted returns")
-    versions = [
-        ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()) if version)
-        for record in made
-    ]
+    versions = [_versions_text(record) for record in made]
     every = {
         "Evaluation": evaluations,
         "Score": scores,
@@ -308,6 +316,17 @@ def _conditions(made: Sequence[Record]) -> dict[str, list[str]]:
         "Versions": versions,
     }
     return {what: list(dict.fromkeys(texts)) for what, texts in every.items()}
+
+
+def _versions_text(record: Record | CrossplayRecord) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(record.versions.items()) if version)
+
+
+def _conditions_of_games(games: Sequence[Played]) -> dict[str, list[str]]:
+    """Commit, machine and versions of the games; empty without any."""
+    made = [one.record for one in games if one.record is not None]
+    texts = [f"{commit_text(record)}; {record.machine}; {_versions_text(record)}" for record in made]
+    return {"Cross-play": list(dict.fromkeys(texts))} if texts else {}
 
 
 def _rates(made: Sequence[Record], machine: str) -> str:

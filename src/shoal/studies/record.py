@@ -54,6 +54,8 @@ def checked(found: Any, known: int, names: Collection[str]) -> dict[str, Any]:
     """
     if not isinstance(found, dict) or "format" not in found:
         raise InputError("it is not a JSON object with a format.")
+    if "kind" in found:
+        raise InputError(f"it is of the kind {shortened(found['kind'])}.")
     version = found.pop("format")
     if type(version) is not int or version < 1:
         raise InputError(f"its format is {shortened(version)}.")
@@ -344,11 +346,11 @@ def opened_record(one: Stored) -> Record:
 
 
 def readable_records(folder: Path) -> list[Record]:
-    """All records of runs in a study's folder, in the order of their names; damaged ones and those of tuning are left
-    out."""
+    """All records of runs in a study's folder, in the order of their names; damaged ones and those of tuning and of
+    cross-play are left out."""
     found = []
     with contextlib.suppress(InputError):
-        for one in stored(folder).values():
+        for one in filter(lambda one: one.is_run, stored(folder).values()):
             with contextlib.suppress(InputError):
                 found.append(opened_record(one))
     return found

@@ -14,6 +14,7 @@ from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import marl_eval as marl_eval_format
 from shoal.studies.charts import charts_of
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Mixture, contents_of, count_text
+from shoal.studies.crossplay import Played, crossplays_of
 from shoal.studies.exchange import to_marl_eval
 from shoal.studies.levels import NO_LEVELS, Levels, levels_of
 from shoal.studies.plan import Cell, plan
@@ -62,6 +63,7 @@ def markdown_page(
     records: Mapping[str, Record],
     figures: Mapping[str, Drawn] = MappingProxyType({}),
     levels: Levels = NO_LEVELS,
+    games: Sequence[Played] = (),
 ) -> str:
     """The page in Markdown.
 
@@ -71,8 +73,9 @@ def markdown_page(
         records: their records by the cells' names; other runs are shown as missing.
         figures: the figures by their file names, which are relative to the page.
         levels: the levels of the study's tasks.
+        games: the groups of its cross-play.
     """
-    found = contents_of(study, cells, records, levels)
+    found = contents_of(study, cells, records, levels, games)
     parts = [
         f"# {study.title}",
         study.question,
@@ -168,8 +171,8 @@ def results(
         make_folder(Path(marl_eval).parent)
         marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
     held |= former_records(where, cells, held)
-    levels = levels_of(described, records, trust=trust)
+    levels, games = levels_of(described, records, trust=trust), crossplays_of(described, cells, held, where)
     figures = draw_figures(described, cells, held, path.parent, levels)
-    write_text(path, markdown_page(described, cells, held, figures, levels))
+    write_text(path, markdown_page(described, cells, held, figures, levels, games))
     tuning_page.write_tuning_page(described, where, path)
     return path

@@ -28,6 +28,8 @@ from shoal.studies import archive, execution, ray_runs
 from shoal.studies.again import Again, records_root, rows_of, with_seed
 from shoal.studies.again import write_again_page as write_again
 from shoal.studies.combinations import matches, selected
+from shoal.studies.crossplay import Group, Played, crossplays_of, write_crossplay_record
+from shoal.studies.crossplay_runs import check_together, folders_there, play_group, seeds_text, without_policies
 from shoal.studies.levels import studies_of_levels
 from shoal.studies.plan import Cell, plan
 from shoal.studies.ray_runs import Cluster, check_cells, cluster_of, without_preallocation
@@ -57,7 +59,7 @@ from shoal.studies.state import (
     state_of,
     time_text,
 )
-from shoal.studies.study_file import TRAINING, StudyFile, command_word, read_study, study_path
+from shoal.studies.study_file import CROSSPLAY, TRAINING, StudyFile, command_word, read_study, study_path
 from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import Changed, changed_modules, check_imports, permit_imports
 from shoal.system import notices
@@ -89,6 +91,10 @@ class StudyReport:
     """The records of single seeds of runs that are not recorded, by their names."""
     failed: list[tuple[Cell, str]] = field(default_factory=list)
     """Runs that failed, with the reason."""
+    games: tuple[Played, ...] = ()
+    """The groups of the study's cross-play that have a selected run, as they were found."""
+    unplayed: list[tuple[str, str]] = field(default_factory=list)
+    """The titles of groups whose games failed, with the reason."""
     changes: tuple[str, ...] = ()
     """For each of the user's modules that has changed since runs were recorded, and each reason why records are stale,
     the effect and how to run again."""
@@ -102,18 +108,19 @@ class StudyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no run failed."""
-        return not self.failed
+        """Whether no run and no cross-play failed."""
+        return not self.failed and not self.unplayed
 
     @property
     def plan(self) -> str:
-        """The runs with their states, and an estimate of the time."""
+        """The runs and the cross-play with their states, and an estimate of the runs' time."""
         lines = []
         for state, seconds in zip(self.states, self.seconds, strict=True):
             word = f"{100 * state.trained:.0f} % trained" if state.word == "unfinished" else state.word
             lines.append(f"  {word:<12}  {state.cell.title}  ({state.cell.name})")
             if state.record is None and seconds is not None:
                 lines[-1] += f"  {time_text([seconds])}"
+        lines += [f"  {one.word:<12}  cross-play in {one.group.title}  ({one.group.name})" for one in self.games]
         left = [seconds for state, seconds in zip(self.states, self.seconds, strict=True) if state.record is None]
         total = len(self.states)
         count = f"{total} run{'s' * (total != 1)}, {total - len(left)} recorded, {len(left)} to run"
@@ -126,6 +133,7 @@ class StudyReport:
             names = [name for name in self.seeds if self.wholes[name].name == cell.name]
             lines += [f"{cell.title}: {len(names)} of {len(seed_cells(cell))} seeds recorded"] if names else []
         lines += [f"failed: {cell.title}: {reason}" for cell, reason in self.failed]
+        lines += [f"failed: cross-play in {title}: {reason}" for title, reason in self.unplayed]
         if self.again is not None:
             lines += ["", markdown_table(rows_of(self.again, self.compared))]
         return "\n".join(lines)
@@ -170,6 +178,9 @@ def study(
         trust: with ``dry_run``, import modules of the user's own that the file names; not needed if this process has
             imported them. Without ``dry_run`` they are imported, since the study is to be run.
 
+    If the file has a table ``[crossplay]``, the runs of an environment play with each other as soon as all of them are
+    recorded (:mod:`shoal.studies.crossplay`).
+
     Returns:
         The runs, their records, and failures. A run that fails does not stop the others. When all runs of the study
         are recorded, their records are moved to one compressed file (:mod:`shoal.studies.archive`).
@@ -188,6 +199,11 @@ def study(
             permit_imports(one)
         if one is not described:
             plan(one, Path(out))  # before anything is trained: the page of results reads it
+    if separate_seeds and described.crossplay is not None:
+        raise described.error(
+            f"{CROSSPLAY} needs the policies of all seeds of a run in one folder, so its seeds cannot be separated; "
+            f"leave out --separate-seeds."
+        )
     where = records_folder(described, records)
     tuned = winner(described, where)
     every = plan(described, Path(out), tuned)
@@ -217,10 +233,13 @@ def study(
     units = _separated(report, missing, where, chosen_seeds(cells, seeds)) if separate_seeds else cells
     known = held | report.seeds
     missing = [cell for cell in units if cell.name not in known]
+    if again is None:
+        report.games = _games_of(described, every, cells, where)
     if cluster:
         check_cells(described, missing)
     with without_preallocation() if cluster else nullcontext():
         check_built(described, missing, every)
+        check_together(described, _to_play(report.games, missing))
         hardware = manifest.describe_machine()["hardware"]
     changes = changed_modules(units, known)
     altered = {name for change in changes for name in change.runs}
@@ -242,6 +261,8 @@ def study(
         _gather(report, where, cluster, progress)
     elif not dry_run:
         _run(report, where, measured, progress)
+    if not dry_run and report.games:
+        _play(report, where, every, progress)
     if measured_again is not None and not dry_run:
         report.compared = records_of_cells(where, measured_again.new, silent) | report.records
         report.page = write_again(measured_again, report.compared, where.parent)
@@ -250,6 +271,72 @@ def study(
         if len(report.records) == len(cells) and _all_recorded(where, wanted):
             archive.gather(where)
     return report
+
+
+def _games_of(study: StudyFile, every: Sequence[Cell], cells: Sequence[Cell], records: Path) -> tuple[Played, ...]:
+    """The groups of the study's cross-play that have a selected run, with what is recorded now.
+
+    Args:
+        study: the study.
+        every: all its runs.
+        cells: the selected ones.
+        records: the folder of records.
+    """
+    if study.crossplay is None:
+        return ()
+    names = {cell.name for cell in cells}
+    found = crossplays_of(study, every, records_of_cells(records, every, silent), records)
+    return tuple(one for one in found if any(cell.name in names for cell in one.group.cells))
+
+
+def _to_play(games: Sequence[Played], training: Sequence[Cell]) -> list[Group]:
+    """The groups that may play after the runs in ``training``."""
+    names = {cell.name for cell in training}
+    left = [one for one in games if one.record is None]
+    return [
+        one.group
+        for one in left
+        if any(cell.name in names for cell in one.group.cells) or (not one.missing and folders_there(one.group))
+    ]
+
+
+def _play(report: StudyReport, records: Path, every: Sequence[Cell], progress: bool) -> None:
+    """Play the games of the groups whose runs are all recorded, and write a record of each."""
+    held = records_of_cells(records, every, silent)
+    for one in _games_of(report.study, every, report.cells, records):
+        if one.record is not None or one.missing:
+            continue
+        group = one.group
+        if absent := without_policies(group, held):
+            notices.warn(_without_policies(group, absent, records))
+            continue
+        if progress:
+            counts = [held[cell.name].seeds for cell in group.cells]
+            runs = f"{len(counts)} run{'s' * (len(counts) != 1)}"
+            notices.warn(f"cross-play in {group.title}: {runs}, {seeds_text(counts)}")
+        try:
+            write_crossplay_record(records, group, play_group(group, held))
+        except KeyboardInterrupt:
+            raise _stopped(report) from None
+        except Exception as error:
+            reason = reason_of(error)
+            report.unplayed.append((group.title, reason))
+            notices.warn(f"Failed: cross-play in {group.title}: {reason}")
+        _free_programs()
+
+
+def _without_policies(group: Group, absent: Sequence[Cell], records: Path) -> str:
+    """A sentence: which run's policies are not there, and how to train it again."""
+    cell, more = absent[0], len(absent) - 1
+    others = f", nor are those of {more} other run{'s' * (more != 1)}" if more else ""
+    path = record_path(records, cell)
+    first = "" if path.exists() else "move the records to files of their own with `--extract`, "
+    folder = f" and {cell.folder}" if cell.folder.exists() else ""
+    return (
+        f"The cross-play in {group.title} is not played: the policies that the record of {cell.title} is of are not in "
+        f"{cell.folder}{others}. To train such a run again, {first}delete its record {path}{folder}, and run the study "
+        f"again."
+    )
 
 
 def _all_recorded(records: Path, cells: Sequence[Cell]) -> bool:

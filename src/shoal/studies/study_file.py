@@ -113,6 +113,26 @@ class Reference:
     source: str
 
 
+CROSSPLAY = "[crossplay]"
+"""The table of the file, in messages."""
+
+
+@dataclass(frozen=True)
+class Crossplay:
+    """The games of every run with every run that the records of an environment's runs are followed by."""
+
+    episodes: int = 128
+    """Whole episodes of each pair of seeds."""
+    seed: int = 0
+    """Seed of the episodes."""
+    side: tuple[str, ...] = ()
+    """The agents of side 1, by name or number; all others are side 2. Empty: as :func:`shoal.crossplay` chooses."""
+    greedy: bool | None = None
+    """Act by the mode of the policy rather than by sampling; None: each run in the mode of its final evaluation."""
+    baseline: dict[str, Any] = field(default_factory=dict)
+    """Values of axes that name one run of each environment, with which the others are compared."""
+
+
 def parsed_table(number: int, part: Keys) -> Table:
     """Read one of ``[[tables]]``."""
     rows, columns, common = part.texts("rows"), part.texts("columns"), _common_keys(part)
@@ -145,6 +165,16 @@ def parsed_primary(part: Keys) -> Primary:
     if floor is not None and ceiling is not None and math.isclose(floor, ceiling):
         part.refuse("ceiling", f"must differ from floor, but both are {floor:g}.")
     return found
+
+
+def parsed_crossplay(part: Keys) -> Crossplay:
+    """Read ``[crossplay]``."""
+    episodes = part.count("episodes", Crossplay.episodes, 1, 1_000_000)
+    seed = part.count("seed", Crossplay.seed, 0, LARGEST_INT)
+    side, greedy = part.texts("side", "the name of an agent") or (), _mode(part, None)
+    baseline = part.table("baseline").flags()
+    part.end(("episodes", "seed", "side", "greedy", "baseline"))
+    return Crossplay(episodes, seed, side, greedy, baseline)
 
 
 def parsed_range(number: int, part: Keys) -> ScoreRange:
@@ -197,6 +227,7 @@ SEED = 1_000_000
 """Default seed of the final episodes, which differs from all usual seeds of training."""
 _KEYS = ("title", "question", "defaults", "grid", "variants", "overrides", "exclude")
 _KEYS += ("evaluation", "primary", "record", "tables", "figures", "levels", "scales", "references", "tuning")
+_KEYS += ("crossplay",)
 
 
 @dataclass(frozen=True)
@@ -246,6 +277,8 @@ class StudyFile:
     """The metric on which conclusions are based; None if the file names none."""
     levels: tuple[str, ...] = ()
     """The studies whose records are levels (:mod:`shoal.studies.levels`): names, or files in this one's folder."""
+    crossplay: Crossplay | None = None
+    """The games of every run with every run (:mod:`shoal.studies.crossplay`); None if the file asks for none."""
 
     def error(self, sentence: str) -> InputError:
         """An error whose message names the file."""
@@ -348,6 +381,7 @@ def read_study(path: Path) -> StudyFile:
     protocol = _protocol(evaluation)
     searched = replace(tuning(whole.table("tuning")), greedy=protocol.greedy) if "tuning" in whole.left else None
     primary = parsed_primary(whole.table("primary")) if "primary" in whole.left else None
+    played = parsed_crossplay(whole.table("crossplay")) if "crossplay" in whole.left else None
     levels = whole.texts("levels", "the name of a study") or ()
     for name in levels:
         path_of_levels(path, name)
@@ -371,6 +405,7 @@ def read_study(path: Path) -> StudyFile:
         searched,
         primary,
         levels,
+        played,
     )
 
 
@@ -399,10 +434,10 @@ def _variants(parts: list[Keys]) -> dict[str, dict[str, Any]]:
     return variants
 
 
-def _mode(part: Keys) -> bool | None:
+def _mode(part: Keys, default: bool | None) -> bool | None:
     """Take ``greedy``: true, false, or "better" for each run's better mode of acting, which is None."""
     what = 'true, false or "better"'
-    found = part.take("greedy", what, (bool, str), True)
+    found = part.take("greedy", what, (bool, str), default)
     if isinstance(found, str) and found != "better":
         part.refuse("greedy", f"must be {what}, not {found!r}.")
     return None if found == "better" else found
@@ -410,7 +445,7 @@ def _mode(part: Keys) -> bool | None:
 
 def _protocol(part: Keys) -> Protocol:
     episodes = part.count("episodes", Protocol.episodes, 1, 1_000_000)
-    greedy = _mode(part)
+    greedy = _mode(part, Protocol.greedy)
     seed = part.count("seed", Protocol.seed, 0, LARGEST_INT)
     part.end(("episodes", "greedy", "seed"))
     return Protocol(episodes, greedy, seed)

@@ -115,15 +115,14 @@ def _from_folder(folder: Path, metric: str) -> Source:
 
 
 def read_archive(path: Path, metric: str) -> list[Source]:
-    """Read the records of a study from their archive, without those of tuning; the arguments are those of
-    :func:`read_source`.
+    """Read the records of runs of a study from their archive; the arguments are those of :func:`read_source`.
 
     Raises:
         InputError: there is none, one is damaged, or one has no such metric.
     """
     if not path.is_file():
         raise InputError(f"There is no archive of records {path}.")
-    return [_from_record(one, metric) for one in archive.archived(path).values() if not one.is_tuning]
+    return [_from_record(one, metric) for one in archive.archived(path).values() if one.is_run]
 
 
 def _from_record(one: archive.Stored, metric: str) -> Source:
