@@ -1,11 +1,13 @@
-"""What a greedy controller scores on mpe/simple_spread, in both conventions, and on bps/…: a yardstick for learning.
+"""What a greedy controller scores on mpe/simple_spread, mpe/simple_reference and bps/…: a yardstick for learning.
 
     python benchmarks/oracle.py
 
 In spread, agents are assigned to landmarks so that the sum of distances is least; in blind-particle spread each knows
-its own. At every step an agent takes the action after which it would be nearest to its landmark when it has coasted for
-some steps; the best number of steps is printed. It knows the world's equations, but it does not look further ahead,
-brake early, or avoid collisions, so it is no bound. For bps/… the score of random play is printed beside it.
+its own. In reference each knows its own too, or, as a team without messages, goes to the middle of the three landmarks,
+from which the expected squared distance is least. At every step an agent takes the action after which it would be
+nearest to its landmark when it has coasted for some steps; the best number of steps is printed. It knows the world's
+equations, but it does not look further ahead, brake early, or avoid collisions, so it is no bound. For bps/… the score
+of random play is printed beside it.
 """
 
 import itertools
@@ -77,6 +79,18 @@ def blind(task: str, steps: int) -> tuple[float, float]:
     return summary(play(env, lambda s: s.landmarks[jnp.array(env.spec.roles)], steps, False, 1000).sum(1))
 
 
+def reference(reach: float, told: bool, steps: int) -> tuple[float, float]:
+    """(mean, standard error) of one copy of OpenAI's reward in reference, landmarks within ± ``reach``."""
+    env = shoal.make("mpe/simple_reference", convention="openai", landmark_range=reach)
+    assert isinstance(env, Environment)
+
+    def goals(state: Any) -> Float[Array, "2 2"]:
+        middle = jnp.broadcast_to(state.landmarks.mean(0), (2, 2))
+        return state.landmarks[state.goal[::-1]] if told else middle  # goal i is that of the other agent
+
+    return summary(play(env, goals, steps, False, 2000)[:, 0])
+
+
 def summary(scores: Array) -> tuple[float, float]:
     """(mean, standard error)."""
     return float(scores.mean()), float(scores.std() / len(scores) ** 0.5)
@@ -87,6 +101,12 @@ def main() -> None:
     for convention in ("mpe2", "openai"):
         best, steps = max((spread(convention, steps), steps) for steps in range(1, 6))
         print(f"{convention}: {best[0]:.2f} ± {best[1]:.2f} (standard error), looking {steps} steps ahead")
+    for reach, told in itertools.product((0.8, 1.0), (True, False)):
+        best, steps = max((reference(reach, told, steps), steps) for steps in range(1, 6))
+        who = "controller" if told else "no messages"
+        print(
+            f"reference ± {reach}, {who}: {best[0]:.2f} ± {best[1]:.2f} (standard error), looking {steps} steps ahead"
+        )
     for task in ("1", "2", "3", "4", "h1", "h2"):
         best, steps = max((blind(task, steps), steps) for steps in range(1, 6))
         luck = blind(task, 0)
