@@ -92,6 +92,21 @@ def test_the_trajectory_is_the_devices(continuous: bool, workers: int) -> None:
     assert not whole.outcome.alive.all() and (whole.outcome.discount == 0).any()  # the toy does what it is for
 
 
+def test_actions_that_a_game_keeps_stay_what_they_were() -> None:
+    kept: list[tuple[Any, Any]] = []
+    with rolling(counters.hosted(), 0) as (rollout, _):
+        assert rollout.pool.here is not None
+        for game in rollout.pool.here.games.values():
+
+            def keeping(action: Any, out: Any, step: Any = game.step) -> None:
+                kept.append((action, action.tolist()))
+                step(action, out)
+
+            game.step = keeping  # type: ignore[method-assign]
+        collected(rollout)
+    assert len(kept) == E * T and all(action.tolist() == then for action, then in kept)
+
+
 @pytest.mark.parametrize(("trouble", "how"), [("die", r"died \(exit code 7\)"), ("hang", "did not answer for 0.5 s")])
 def test_a_lost_worker_is_started_again(trouble: str, how: str, tmp_path: Path) -> None:
     with rolling(counters.hosted(False, trouble, str(tmp_path)), 2, timeout=0.5 if trouble == "hang" else 60.0) as made:

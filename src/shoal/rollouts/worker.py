@@ -123,7 +123,7 @@ class Stepper:
         out = self.outcome[i]
         refresh(out, self.own)
         try:
-            self.games[i].step(self.board.action[i], out)
+            self.games[i].step(self.board.action[i].copy(), out)  # a game may keep its action
         except (Exception, SystemExit) as error:
             return fault_of(error, "step", i)
         return None
