@@ -200,8 +200,10 @@ def _image(shape: list[int], seen: Any, who: str) -> np.ndarray:
 def joint_mask(form: Form, mask: Any, joint: bool = False) -> np.ndarray:
     """A mask as bool [number of actions].
 
-    For several choices, ``mask`` may have one entry for each value of each choice: as a sequence or a dict of arrays,
-    as Gymnasium's ``sample`` takes it; or concatenated. A sequence of one array has one entry for each joint action.
+    For several choices, ``mask`` may have one entry for each value of each choice: nested as the space, as Gymnasium's
+    ``sample`` takes it, where None allows all; or concatenated. A sequence of one array has one entry for each joint
+    action. A part of a nested mask may have any of these forms. The choices of a MultiBinary are like those of a
+    MultiDiscrete: each has a mask of two entries.
 
     Args:
         form: the form of the actions.
@@ -210,25 +212,63 @@ def joint_mask(form: Form, mask: Any, joint: bool = False) -> np.ndarray:
             many values of all choices.
 
     Raises:
-        InputError: an array has as many entries as joint actions and as values of all choices, unless ``joint``.
+        InputError: an array has as many entries as joint actions and as values of all choices, unless ``joint``; or a
+            nested mask does not match the form.
     """
-    if isinstance(mask, Mapping) and form[0] == "dict":
-        mask = tuple(mask[key] for key, _ in form[1])
-    nested = isinstance(mask, tuple | list) and len(mask) > 0 and np.ndim(mask[0]) > 0
-    row = (np.concatenate([np.ravel(one) for one in mask]) if nested else np.asarray(mask)).reshape(-1).astype(bool)
-    sizes = tuple(form[2]) if form[0] == "indices" else tuple(map(_count, _inner(form))) if form[0] in _NESTED else ()
+    if mask is None:
+        return np.ones(_count(form), bool)
+    if form[0] == "index" and isinstance(mask, np.ndarray):  # at almost every step
+        return mask.reshape(-1).astype(bool)
+    nested = _is_nested(mask)
+    parts, each = _choices(form) if nested else [], []
+    if isinstance(mask, Mapping):
+        each = [mask.get(key, ()) for key, _ in form[1]] if form[0] == "dict" else []
+    elif nested:
+        each = list(mask)
+        for _ in form[1][1:] if form[0] == "indices" else ():  # rows of choices
+            each = [one for row in each for one in row] if all(map(_is_nested, each)) else each
+        if len(each) == 1:
+            joint = True
+            if len(parts) != 1:
+                mask, each = each[0], []
+    if len(each) == len(parts) > 0:
+        rows, sizes = [joint_mask(*one, joint) for one in zip(parts, each, strict=True)], tuple(map(_count, parts))
+        if tuple(map(len, rows)) == sizes:
+            return np.asarray(np.concatenate(rows)[_places(sizes)].all(1))
+    try:
+        row = np.asarray(mask).reshape(-1).astype(bool)
+    except ValueError:  # arrays of several lengths
+        row = None
+    if row is None or (each and row.size != _count(form)):
+        raise InputError(f"An {MASK} has other parts than its action space.")
+    sizes = _sizes(form) if form[0] != "index" else ()
     both = len(sizes) > 1 and row.size == sum(sizes) == math.prod(sizes)
-    if both and not (nested or joint):
+    if both and not joint:
         raise InputError(
             f"An {MASK} of {row.size} entries could be of joint actions or of the values of {len(sizes)} choices: "
             f"give a tuple with a mask for each choice, or with the mask of joint actions alone."
         )
-    if row.size != sum(sizes) or (both and (not nested or len(mask) == 1)):
-        return row
-    return np.asarray(row[_places(sizes)].all(1))
+    return row if both or row.size != sum(sizes) else np.asarray(row[_places(sizes)].all(1))
 
 
-_NESTED = ("tuple", "dict")
+def _is_nested(mask: Any) -> bool:
+    if isinstance(mask, tuple | list) and mask:
+        return mask[0] is None or isinstance(mask[0], tuple | list | Mapping) or np.ndim(mask[0]) > 0
+    return isinstance(mask, Mapping)
+
+
+def _choices(form: Form) -> list[Form]:
+    """The choices, or groups of choices, of which a choice consists; none for one alone."""
+    if form[0] == "indices":
+        return [["index", n, start] for n, start in zip(form[2], form[3], strict=True)]
+    return _inner(form) if form[0] in ("tuple", "dict") else []
+
+
+def _sizes(form: Form) -> tuple[int, ...]:
+    """The number of values of each single choice."""
+    if form[0] in ("index", "indices"):
+        return (form[1],) if form[0] == "index" else tuple(form[2])
+    return tuple(n for part in _inner(form) for n in _sizes(part))
 
 
 @functools.cache

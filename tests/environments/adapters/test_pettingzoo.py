@@ -12,11 +12,12 @@ pytest.importorskip("pettingzoo")
 gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium import spaces  # noqa: E402
+from gymnasium.spaces import flatten  # noqa: E402
 
 from shoal.checking import check  # noqa: E402
 from shoal.environments import registry  # noqa: E402
 from shoal.environments.adapters.spaces import Observation, choice_form  # noqa: E402
-from shoal.environments.interface import joint_mask  # noqa: E402
+from shoal.environments.interface import acted, joint_mask  # noqa: E402
 from shoal.environments.wrappers import Wrapping, wrap  # noqa: E402
 from shoal.equations.returns import td_lambda  # noqa: E402
 from shoal.equations.targets import cut_off, mask_dead_values  # noqa: E402
@@ -384,6 +385,69 @@ def test_masks_of_each_choice_allow_the_joint_actions_that_all_allow(space: spac
     each = list(mask.values()) if isinstance(mask, dict) else list(mask)
     wanted = [all(each[i][k] for i, k in enumerate(place)) for place in itertools.product(*map(range, sizes))]
     assert allowed.tolist() == wanted
+
+
+PAIRS, TRIPLE = spaces.MultiDiscrete([2, 2]), spaces.MultiDiscrete([2, 3])
+
+
+def marks(*entries: int) -> np.ndarray:
+    return np.array(entries, np.int8)
+
+
+@pytest.mark.parametrize(
+    ("space", "mask"),
+    [
+        (spaces.Dict(a=PAIRS), {"a": (marks(1, 0), marks(1, 1))}),
+        (spaces.Tuple([PAIRS]), ((marks(1, 0), marks(1, 1)),)),
+        (spaces.Dict(a=TRIPLE, b=spaces.Discrete(2)), {"b": marks(0, 1), "a": (marks(1, 1), marks(1, 0, 1))}),
+        (spaces.Dict(a=TRIPLE, b=spaces.Discrete(3)), {"a": None, "b": marks(1, 0, 1)}),
+        (spaces.Tuple([PAIRS, TRIPLE]), (None, (marks(0, 1), marks(1, 1, 0)))),
+        (spaces.Tuple([spaces.Dict(a=PAIRS), spaces.Discrete(2)]), ({"a": (marks(0, 1), marks(1, 1))}, marks(1, 0))),
+        (spaces.MultiDiscrete([[2, 3], [1, 2]]), ((marks(1, 0), marks(1, 0, 1)), (marks(1), marks(1, 1)))),
+        (spaces.MultiDiscrete([[2, 2]]), ((marks(1, 0), marks(1, 1)),)),
+        (spaces.Dict(a=spaces.MultiBinary(2), b=spaces.Discrete(2)), {"a": None, "b": marks(1, 0)}),
+        (PAIRS, None),
+    ],
+)
+def test_a_nested_mask_allows_what_gymnasium_samples_with_it(space: spaces.Space, mask: Any) -> None:
+    form = choice_form(space)
+    assert form is not None
+    space.seed(0)
+    sampled = {tuple(flatten(space, space.sample(mask=mask))) for _ in range(300)}
+    allowed = joint_mask(form, mask)
+    chosen = [acted(form, Discrete(len(allowed)), i) for i in np.flatnonzero(allowed)]
+    assert {tuple(flatten(space, action)) for action in chosen} == sampled
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "words"),
+    [
+        (spaces.Dict(a=PAIRS), {"a": [1, 0, 1, 1]}, "could be of joint actions"),
+        (spaces.Dict(a=PAIRS), {"b": ([1, 0], [1, 1])}, "has other parts than its action space"),
+        (spaces.Dict(a=TRIPLE, b=spaces.Discrete(2)), {"a": [1, 1], "b": [1, 1]}, "has other parts than"),
+        (spaces.MultiDiscrete([1, 3]), ([1, 1], [1, 1]), "has other parts than"),
+        (TRIPLE, ([1, 0, 1], [1, 1]), "has other parts than"),
+        (spaces.Tuple([spaces.MultiBinary(3), spaces.Discrete(2)]), (marks(1, 2, 0), marks(1, 1)), "has other parts"),
+    ],
+)
+def test_a_nested_mask_with_other_parts_is_refused(space: spaces.Space, mask: Any, words: str) -> None:
+    form = choice_form(space)
+    assert form is not None
+    with pytest.raises(InputError, match=words):
+        joint_mask(form, mask)
+
+
+def test_parts_of_a_nested_mask_may_be_joint_or_concatenated() -> None:
+    form = choice_form(spaces.Dict(a=TRIPLE, b=spaces.Discrete(2)))
+    assert form is not None
+    wanted = joint_mask(form, {"a": ([1, 0], [1, 0, 1]), "b": [0, 1]}).tolist()
+    assert sum(wanted) == 2
+    for a in ([1, 0, 1, 0, 1], [1, 0, 1, 0, 0, 0], ([1, 0, 1, 0, 0, 0],)):
+        assert joint_mask(form, {"a": a, "b": [0, 1]}).tolist() == wanted
+    assert joint_mask(form, [1, 0, 1, 0, 1, 0, 1]).tolist() == wanted  # all choices, concatenated
+    assert joint_mask(form, wanted).tolist() == wanted
+    tables = [[[1, 1, 1], [1, 0, 1]], ([[1, 1, 1], [1, 0, 1]],), np.array([[1, 1, 1], [1, 0, 1]])]
+    assert all(joint_mask(form[1][0][1], table).tolist() == [1, 1, 1, 1, 0, 1] for table in tables)
 
 
 def test_a_mask_of_actions_alone_is_no_observation() -> None:
