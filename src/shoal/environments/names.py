@@ -151,7 +151,7 @@ def check_name(name: str) -> None:
 
 def hint_of(option: inspect.Parameter, default: Any) -> Any:
     """The type of an option on the command line: its annotation, else the type of its default."""
-    if option.annotation is not option.empty and not isinstance(option.annotation, str):
+    if not isinstance(option.annotation, str) and option.annotation not in (option.empty, Anything):
         return option.annotation
     return Anything if default is option.empty or default is None else type(default)
 

@@ -1,5 +1,6 @@
 """Environments by name: built-in ones, families of other libraries, and ``package.module:factory``."""
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from shoal.environments.spec_rules import check_spec
 from shoal.environments.validation import validate
 from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
+from shoal.options.convert import Anything
 from shoal.security import isolation, user_modules
 from shoal.types import Environment, EnvSpec
 
@@ -114,7 +116,17 @@ _NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWOR
 
 
 def _parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """A factory's parameters; names in the text of an annotation that are not there at run time stand for any type."""
+    absent: dict[str, Any] = {}
     try:
+        with contextlib.suppress(Exception):  # what an annotation's text raises
+            while True:
+                try:
+                    return dict(inspect.signature(factory, locals=absent, eval_str=True).parameters)
+                except NameError as error:  # imported for type checkers only
+                    if not error.name or error.name in absent:
+                        break
+                    absent[error.name] = Anything
         return dict(inspect.signature(factory).parameters)
     except (TypeError, ValueError) as error:
         raise InputError(f"{factory!r} has no readable signature, so its options are unknown.") from error
