@@ -4,10 +4,12 @@ import os
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import counters
+import shoal
 from shoal.errors import GameError, InputError
 from shoal.rollouts.pool import CLOSING, Pool, cores
 from shoal.rollouts.worker import Worker
@@ -42,6 +44,30 @@ def test_games_are_closed_after_a_fault(tmp_path: Path) -> None:
         assert any(one.asked for one in pool.workers)
         began = time.monotonic()
     assert len(list(tmp_path.glob("closed *"))) == 6 and time.monotonic() - began < CLOSING
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_games_that_raise_when_they_are_closed_are_all_closed_with_one_warning(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shoal.rollouts.pool._badly_closed", set())
+    said: list[str] = []
+    for _ in range(2):
+        with closing(Pool(counters.hosted(False, "close", str(tmp_path)), 2, 3, workers, warn=said.append)) as pool:
+            play(pool, 2)
+        closed = list(tmp_path.glob("closed *"))
+        assert len(closed) == 6
+        for path in closed:
+            path.unlink()
+    assert not capfd.readouterr().err
+    assert said == ["toys/counters raised RuntimeError: the lid is stuck while it was closed, which changes no result."]
+
+
+def test_a_run_whose_games_raise_when_they_are_closed_keeps_its_evaluation(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"steps": 8, "num_envs": 2, "rollout_length": 4, "hidden": (4,), "eval_episodes": 2}
+    quiet: dict[str, Any] = {"progress": False, "tensorboard": False, "num_workers": 0}
+    run = shoal.train("ippo", counters.hosted(False, "close"), folder=tmp_path / "run", **sizes, **quiet)
+    assert run.finished and run.evaluation is not None and (tmp_path / "run" / "evaluation.json").exists()
 
 
 def test_processes_that_cannot_be_started_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

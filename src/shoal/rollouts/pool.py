@@ -235,18 +235,28 @@ class Pool:
             one.send(serving.RESET, group)
 
     def close(self) -> None:
-        """Stop the workers and close the games; idempotent."""
-        if self.here is not None:
-            self.here.close()
+        """Stop the workers and close the games; idempotent.
+
+        What a game raises then is a warning, once for each environment: it has played all its steps.
+        """
+        faults = [self.here.close() if self.here is not None else None]
         for one in self.workers:
             if one.process is not None:  # a worker that is stepping reads this afterwards
                 one.send(serving.CLOSE, 0)
         deadline = time.monotonic() + CLOSING
         for one in self.workers:
-            one.end(max(0.0, deadline - time.monotonic()))
+            faults.append(one.end(max(0.0, deadline - time.monotonic())))
         self.workers = []
         if self._file is not None:
             self._file.close()
+        name, fault = self.env.spec.name, next(filter(None, faults), None)
+        if fault is not None and name not in _badly_closed:
+            _badly_closed.add(name)
+            self.warn(f"{name} raised {fault.error} while it was closed, which changes no result.")
+
+
+_badly_closed: set[str] = set()
+"""The names of environments whose games raised as they were closed, which has been said."""
 
 
 def sendable(env: HostEnvironment) -> bytes:

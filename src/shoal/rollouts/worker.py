@@ -2,7 +2,8 @@
 
 A worker process steps games on order: here are its program and the training process's side. An order is two bytes, the
 operation and the group; its answer is the byte ``OK``, or ``FAULT`` and the fault. ``OK`` to ``DRAW`` is followed by a
-tuple of the picture. The process exits when the training process is gone.
+tuple of the picture. A last answer follows when the games are closed. The process exits when the training process is
+gone.
 """
 
 import contextlib
@@ -80,7 +81,7 @@ class Fault(NamedTuple):
     game: int
     """Index of the game; -1 if the fault belongs to none."""
     during: str
-    """``make``, ``reset``, ``step`` or ``render``."""
+    """``make``, ``reset``, ``step``, ``render`` or ``close``."""
     error: str
     """Type and message, one line."""
     trace: str
@@ -141,11 +142,16 @@ class Stepper:
         self.games[i].reset(int(self.board.seed[i]), out)
         out.first[...] = True
 
-    def close(self) -> None:
-        """Close the games."""
-        for game in self.games.values():
-            game.close()
+    def close(self) -> Fault | None:
+        """Close all games, also after one that raises; the first fault."""
+        faults = []
+        for i, game in self.games.items():
+            try:
+                game.close()
+            except (Exception, SystemExit) as error:
+                faults.append(fault_of(error, "close", i))
         self.games = {}
+        return faults[0] if faults else None
 
 
 def _timestep(timesteps: HostTimestep, i: int) -> HostTimestep:
@@ -218,7 +224,8 @@ def main(orders: int, answers: int, memory: int) -> None:
             _serve(stepper, order[:1], groups[order[1]], answers)
         except BrokenPipeError:
             break
-    stepper.close()
+    with contextlib.suppress(BrokenPipeError):
+        answer(answers, stepper.close())
 
 
 def _serve(stepper: Stepper, order: bytes, games: range, answers: int) -> None:
@@ -358,18 +365,26 @@ class Worker:
             return self.process.wait(0.5)
         return None
 
-    def end(self, seconds: float = 0.0) -> None:
-        """Kill the process unless it exits within ``seconds``, and kill the processes that its games started."""
+    def end(self, seconds: float = 0.0) -> Fault | None:
+        """Kill the process unless it exits within ``seconds``, and kill the processes that its games started.
+
+        Returns the fault of closing its games, if one raised.
+        """
         if self.process is None:
-            return
+            return None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
+        exited, fault = self.process.returncode == 0, None
         with contextlib.suppress(ProcessLookupError, PermissionError):  # no process is left; macOS raises the second
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        with contextlib.suppress(Exception):  # what an interrupted reader has left is no answer
+            while exited and (found := self.read(0.0)) is not False:
+                fault = found if found and found.during == "close" else fault
         os.close(self.orders)
         os.close(self.answers)
         self.process = None
+        return fault
 
 
 def how_it_ended(code: int | None, seconds: float) -> str:

@@ -114,8 +114,10 @@ class Counters:
         return np.full((20, 30, 3), 10 * self.t, np.uint8)
 
     def close(self) -> None:
-        if self.trouble == "raise" and self.folder.name:
+        if self.trouble in ("raise", "close") and self.folder.name:
             (self.folder / f"closed {id(self)} {os.getpid()}").touch()
+        if self.trouble == "close":
+            raise RuntimeError("the lid is stuck")
 
 
 def new(continuous: bool = False, trouble: str = "", folder: str = "", render: bool = False) -> Game:
