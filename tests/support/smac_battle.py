@@ -13,6 +13,9 @@ MOVES = np.array([(0, 1), (0, -1), (1, 0), (-1, 0)])
 class Battlefield:
     """The rules. Refuses illegal actions, and steps after the end."""
 
+    death_tracker_ally: Any = ()
+    """What tells that agents die."""
+
     def __init__(self, soldiers: int = 3, monsters: int = 3, hit: float = 0.5):
         self.n_agents, self.n_enemies, self.hit = soldiers, monsters, hit
         self.n_actions = ATTACK + monsters

@@ -191,6 +191,59 @@ def test_changes_of_a_wrapper_around_smac_are_kept():
     side_by_side(game, LiteSkirmish(), episodes=3, scale=2.0)
 
 
+class Traffic:
+    """EPyMARL's ``MultiAgentEnv`` without battles: cars whose only legal action is 0, to go on, at every other step."""
+
+    episode_limit, n_agents = 4, 2
+
+    def get_env_info(self) -> dict[str, int]:
+        return {"state_shape": 2, "obs_shape": 1, "n_actions": 3, "n_agents": 2, "episode_limit": self.episode_limit}
+
+    def reset(self) -> Any:
+        self.time = 0
+        return self.get_obs(), self.get_state()
+
+    def step(self, actions: Any) -> Any:
+        self.time += 1
+        return 1.0, self.time == self.episode_limit, {}
+
+    def get_avail_actions(self) -> Any:
+        return [[1, 0, 0], [1, 1, 1]] if self.time % 2 else [[0, 1, 1], [0, 0, 0]]
+
+    def get_obs(self) -> Any:
+        return [np.full(1, 1.0 + self.time)] * 2
+
+    def get_state(self) -> Any:
+        return np.full(2, self.time)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class Tracking(Traffic):
+    death_tracker_ally = np.zeros(2)
+
+
+def test_agents_of_objects_that_are_no_battles_are_alive_whatever_is_legal():
+    out, own = begun(game := smac.wrap(Traffic(), "mine:traffic"), 0)
+    while not out.last:
+        assert out.alive.all() and (out.obs == 1.0 + game._core.time).all() and out.legal.any(1).all()
+        refresh(out, own)
+        game.step(np.zeros(2, np.int32), out)
+    assert game._core.time == 4 and out.discount.all()  # a time limit
+    out, own = begun(game := smac.wrap(Tracking(), "mine:battle"), 0)
+    refresh(out, own)
+    game.step(np.zeros(2, np.int32), out)
+    assert out.alive.tolist() == [False, True] and out.obs.ravel().tolist() == [0.0, 2.0]
+
+
+@pytest.mark.parametrize("module", sorted(smac._SMAC | smac._LITE))
+def test_agents_of_the_packages_die_also_within_wrappers(module: str):
+    kind = type("Mine", (type("Base", (), {"__module__": module}),), {})
+    assert smac.has_casualties(kind()) and smac.has_casualties(SimpleNamespace(env=SimpleNamespace(env=kind())))
+    assert not smac.has_casualties(SimpleNamespace(env=SimpleNamespace()))
+
+
 def test_a_limit_that_info_tells_and_a_crash_are_cuts():
     told = Uncounted(limit=25)
     out, own = begun(game := smac.wrap(told, "mine:told"), 0)

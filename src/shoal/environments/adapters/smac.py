@@ -380,6 +380,14 @@ def understands(made: Any) -> bool:
     return all(hasattr(core, word) for word in ("get_avail_actions", "get_state", "get_obs"))
 
 
+def has_casualties(made: Any) -> bool:
+    """Whether agents die, told by SMAC's ``death_tracker_ally``, or by SMACv2's and SMAClite's classes; also inside
+    wrappers that have the object as ``env``."""
+    while made is not None and not (hasattr(made, "death_tracker_ally") or _is(made, _SMAC | _LITE)):
+        made = getattr(made, "env", None)
+    return made is not None
+
+
 def wrap(made: Any, name: str, metrics: Sequence[str] = ()) -> "Battle":
     """Wrap an object with SMAC's interface; ``metrics`` are keys of its ``info`` that are reported as well.
 
@@ -392,11 +400,12 @@ def wrap(made: Any, name: str, metrics: Sequence[str] = ()) -> "Battle":
 class Battle:
     """An object with SMAC's interface as a game.
 
-    ``step`` may return SMAC's (reward, terminated, info) or Gymnasium's five values. An agent is dead if the no-op,
-    action 0, is its only legal action. SMAC reports time limits as ``terminated``, and in ``info`` only optionally;
-    they are detected by its counter of time-outs. Its counter of restarts identifies episodes lost by a crash of
-    StarCraft II, which are truncated as well. For an object with neither, an end at the limit is a termination if all
-    allies are dead or ``info`` reports a victory.
+    ``step`` may return SMAC's (reward, terminated, info) or Gymnasium's five values. In battles
+    (:func:`has_casualties`) an agent is dead if the no-op, action 0, is its only legal action; in other objects, where
+    action 0 may be any action, all agents are alive. SMAC reports time limits as ``terminated``, and in ``info`` only
+    optionally; they are detected by its counter of time-outs. Its counter of restarts identifies episodes lost by a
+    crash of StarCraft II, which are truncated as well. For an object with neither, an end at the limit is a termination
+    if all allies are dead or ``info`` reports a victory.
     """
 
     def __init__(self, made: Any, name: str, time_limit: int | None = None, metrics: Sequence[str] = ()) -> None:
@@ -430,7 +439,7 @@ class Battle:
         self._seeded_reset = "seed" in inspect.signature(made.reset).parameters
         self._seed = getattr(core, "seed", None)
         self._seedable = callable(self._seed) and bool(inspect.signature(self._seed).parameters)
-        self._drawn_as = _drawing(core)
+        self._drawn_as, self._casualties = _drawing(core), has_casualties(core)
         self._steps = 0
         self._cuts: int | None = None
 
@@ -474,8 +483,11 @@ class Battle:
         out.obs[...] = obs
         out.state[...] = self._core.get_state()
         out.legal[...] = self._core.get_avail_actions()
-        np.any(out.legal[:, 1:], axis=1, out=out.alive)
-        out.obs[~out.alive] = 0.0
+        if self._casualties:
+            np.any(out.legal[:, 1:], axis=1, out=out.alive)
+            out.obs[~out.alive] = 0.0
+        else:
+            out.legal[~out.legal.any(1), 0] = True  # as a no-op
 
     def _was_cut(self, info: dict[str, Any], alive: np.ndarray) -> bool:
         """Whether the reported end is a truncation."""
