@@ -460,7 +460,7 @@ def deaths(played: Played) -> Iterator[Finding]:
         back = any(t + away < len(e.timesteps.alive) for (e, t), away in zip(died, absent, strict=True))
         first, at = died[0]
         episodes = len({e.number for e, _ in died})
-        level, fate = _fate(died, i)
+        level, fate = _fate(died, i, bool(spec.interface))
         yield Finding(
             level,
             "agent death",
@@ -506,8 +506,8 @@ def _absence(episode: Episode, i: int, t: int) -> int:
     return len(away) if away.all() else int(np.argmin(away))
 
 
-def _fate(died: list[tuple[Episode, int]], i: int) -> tuple[Level, str]:
-    """Level and text on how rewards and discount of a dead agent continue."""
+def _fate(died: list[tuple[Episode, int]], i: int, adapted: bool) -> tuple[Level, str]:
+    """Level and text on how rewards and discount of a dead agent continue; ``adapted`` if an adapter writes these."""
     # Its discount may be 0 at the first timestep at which it is dead, or at the one before.
     over = [(e.timesteps.discount[t - 1 : t + 1, i] == 0).any() for e, t in died]
     after = [np.nan_to_num(e.timesteps.reward[t + 1 :]) for e, t in died]
@@ -522,6 +522,11 @@ def _fate(died: list[tuple[Episode, int]], i: int) -> tuple[Level, str]:
         return "note", "Its discount becomes 0, and it receives no reward while it is dead."
     if any(r[:, i].any() for r in after):
         return "note", "Its discount stays 1 and its reward continues: its targets include the team's later rewards."
+    if any(r.any() for r in after) and adapted:  # a termination would have discount 0
+        return "warning", (
+            "It is truncated while the others play on, without an observation at that step from which its value could "
+            "be bootstrapped: return its last observation in the step that truncates it."
+        )
     if any(r.any() for r in after):
         return "warning", (
             "Its discount stays 1 although only other agents receive rewards afterwards: set its discount to 0 at the "

@@ -354,6 +354,22 @@ def test_a_state_of_another_width_is_an_error_and_none_is_no_state():
     assert env.spec.state_dim == 15  # all observations
 
 
+class Unseen(Expedition):
+    """``walker_1`` is cut off without an observation."""
+
+    def step(self, actions):
+        seen, *rest = super().step(actions)
+        return {agent: row for agent, row in seen.items() if agent != "walker_1" or self.time < 3}, *rest
+
+
+def test_the_check_asks_for_the_last_observation_of_an_agent_that_is_cut_off_alone():
+    (finding,) = [one for one in check(Unseen, episodes=2, isolate=False).findings if "walker_1 dies" in one.sentence]
+    assert (
+        finding.level == "warning" and "return its last observation in the step that truncates it" in finding.sentence
+    )
+    assert not any("walker_1 dies" in one.sentence for one in check(Expedition, episodes=2, isolate=False).findings)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_limit_of_one_agent_terminates_where_limits_do(shared):
     """A reward that is shared goes on after it, as after a death."""
