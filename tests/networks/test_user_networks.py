@@ -66,6 +66,14 @@ def test_a_network_for_features_that_are_not_negative_is_accepted():
     np.testing.assert_allclose(apply(net, params, (), x, FIRST)[1], np.log1p(x) @ params["w"], rtol=1e-5, atol=1e-6)
 
 
+def test_a_partial_of_a_function_is_a_network():
+    net = own("doubled")
+    params = initialise(net)
+    kernel, bias = params["net"]
+    expected = 2 * X @ kernel + bias
+    np.testing.assert_allclose(apply(net, params, (), X, FIRST)[1], expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("equinox") is None, reason="Equinox is not installed")
 def test_an_equinox_module_is_applied_to_each_row():
     import equinox as eqx
@@ -83,6 +91,7 @@ def test_an_equinox_module_is_applied_to_each_row():
         ("own_nets:nothing", {}, "The module 'own_nets' has no attribute 'nothing'"),
         ("own_netz:flax", {}, "There is no module 'own_netz', which the network 'own_netz:flax' needs"),
         ("json:dumps", {}, "leads to the module 'json' of Python's standard library, which has no networks"),
+        ("own_nets:encoded", {}, "leads to the module 'json' of Python's standard library, which has no networks"),
         ("own_nets:NUMBER", {}, "'own_nets:NUMBER' is not callable, so it cannot build a network"),
         ("own_nets:short", {}, r"a function \(inputs, outputs, body\) -> shoal.Net, but 'own_nets:short' cannot"),
         ("own_nets:failing", {}, r"failed with RuntimeError: no such thing \(.*own_nets.py, line \d+\)"),

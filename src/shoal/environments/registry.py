@@ -149,8 +149,7 @@ def factory_of(name: Any) -> Callable[..., Any]:
         return user_modules.imported(FACTORIES.get(name, name), name, "environment")
     check_name(name)
     factory = user_modules.import_user_object(name, "environment")
-    inner = factory.func if isinstance(factory, functools.partial) else factory
-    user_modules.refuse_standard(getattr(inner, "__module__", None) or type(inner).__module__, name, "environment")
+    user_modules.refuse_standard(user_modules.defining(factory), name, "environment")
     return factory
 
 

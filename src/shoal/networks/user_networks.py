@@ -119,8 +119,7 @@ def make_own(body: Body, layout: Layout, outputs: int, output_gain: float, log_s
     """
     name = body.network
     function = user_modules.import_user_object(name, "network")
-    if user_modules.standard(user_modules.top(getattr(function, "__module__", None) or "builtins")):
-        raise InputError(f"{name!r} is in Python's standard library and cannot make networks.")
+    user_modules.refuse_standard(user_modules.defining(function), name, "network")
     net = _called(name, function, layout, outputs, body, output_gain)
     _check_net(name, net, layout, outputs, body)
     if not any(isinstance(value, Tracer) for value in (*vars(body).values(), output_gain)):

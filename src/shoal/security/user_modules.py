@@ -6,6 +6,7 @@ file beside it is imported in the place of a library.
 """
 
 import ast
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -251,6 +252,12 @@ def import_user_object(name: str, kind: str) -> Any:
     factory = imported(name, name, kind)
     _sources[module] = getattr(sys.modules[module], "__spec__", None), source(module, imported=True)
     return factory
+
+
+def defining(made: Any) -> str:
+    """The module that defines an object, or the function inside a ``functools.partial``."""
+    inner = made.func if isinstance(made, functools.partial) else made
+    return getattr(inner, "__module__", None) or type(inner).__module__
 
 
 def refuse_standard(module: str, name: str, kind: str) -> None:

@@ -1,5 +1,7 @@
 """Networks of a user, in each of the forms that there are; some are wrong."""
 
+import functools
+import json
 from typing import Any
 
 import jax
@@ -48,6 +50,15 @@ def linear(inputs: shoal.Layout, outputs: int, body: shoal.Body, output_gain: fl
         return [output_gain * jax.random.normal(key, (inputs.width, outputs)), jnp.zeros(outputs)]
 
     return shoal.feed_forward(init, lambda params, x: x @ params[0] + params[1])
+
+
+def scaled(inputs: shoal.Layout, outputs: int, body: shoal.Body, scale: float) -> shoal.Net:
+    net = linear(inputs, outputs, body)
+    return shoal.Net(net.init, lambda p, h, x, first: net.apply(p, h, scale * x, first), net.initial_carry)
+
+
+doubled = functools.partial(scaled, scale=2.0)
+encoded = functools.partial(json.dumps)
 
 
 def counts(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
