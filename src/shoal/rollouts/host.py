@@ -19,7 +19,7 @@ from shoal.errors import GameError
 from shoal.game import HostEnvironment, HostTimestep, blank, departed
 from shoal.rollouts.drawing import WatchedGame
 from shoal.rollouts.fused import SEEDS, Act
-from shoal.rollouts.pool import Pool, workers_for
+from shoal.rollouts.pool import RESETTING, Pool, workers_for
 from shoal.system import notices
 from shoal.system.notices import Warn
 from shoal.types import Box, EpisodeStats, PyTree, Step, Trajectory
@@ -307,7 +307,7 @@ class HostRollout:
         try:
             lost = self.pool.wait(half.index, half.step)
         except GameError as fault:
-            if fault.game is None:
+            if fault.game is None or fault.doing == RESETTING:  # for the next episode
                 raise
             step = int(half.lengths[fault.game - rows.start]) + 1
             raise GameError(f"{fault.what} in step {step} of an episode,", None, fault.doing, fault.trace) from None
@@ -334,7 +334,7 @@ class HostRollout:
             row, *where = (int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
             if timestep.first[row]:
                 gave = f"{self.env.spec.name} gave {field}{where} = {leaf[(row, *where)]}"
-                raise GameError(gave, None, "while it was reset", "")
+                raise GameError(gave, None, RESETTING, "")
             action = self.pool.board.action[self.pool.rows[half.index]][row].tolist()
             step = int(half.lengths[row]) + 1
             what = f"{self.env.spec.name} gave {field}{where} = {leaf[(row, *where)]} in step {step} of an episode,"

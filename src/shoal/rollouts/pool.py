@@ -44,6 +44,9 @@ PER_CORE = 64
 CLOSING = 2.0
 """Seconds that workers have to close their games before they are killed."""
 
+RESETTING = "while it was reset"
+"""What a game did when it raised, in messages."""
+
 
 class Pool:
     """``groups`` groups of ``size`` games, stepped by ``workers`` processes, or by this process if that is 0.
@@ -194,7 +197,7 @@ class Pool:
         if fault.during == "make":
             where = " in a worker process" if self.workers else ""
             raise InputError(f"{name} cannot be built{where}: {fault.error}\n{fault.trace}")
-        doing = "while it was reset"
+        doing = RESETTING
         if fault.during == "step":
             doing = f"at the action {np.array(self.board.action[fault.game]).tolist()}"
         raise GameError(f"{name} raised {fault.error}", fault.game, doing, fault.trace)

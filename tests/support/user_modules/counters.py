@@ -49,7 +49,7 @@ class Counters:
         self.slow = trouble == "slow" and self.first()
 
     def reset(self, seed: int, out: HostTimestep) -> None:
-        if self.trouble == "reset":
+        if self.trouble == "reset" or (self.trouble == "second reset" and self.played):
             raise RuntimeError("no board")
         self.x = np.array([seed % 16, seed // 16 % 16])
         self.t, self.alive = 0, True
