@@ -97,6 +97,31 @@ def test_render_returns_the_frames_of_the_environment():
     game.close()
 
 
+class Plain:
+    """Gymnasium's interface without its base class, and so without ``unwrapped``."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1), {}
+
+    def step(self, action):
+        return np.zeros(1), 0.0, True, False, {}
+
+    def render(self):
+        return np.full((4, 5, 3), 7, np.uint8)
+
+    def close(self):
+        pass
+
+
+def test_an_environment_without_gymnasiums_base_class_is_drawn():
+    game = registry.make(Plain).make(render=True)
+    game.reset(0, blank(game.spec))
+    picture = game.render()
+    assert picture is not None and picture.shape == (4, 5, 3)
+
+
 class Foragers(gymnasium.Env):
     """Two agents in Tuples; the first ends on step 2, the second on step 3."""
 

@@ -86,7 +86,7 @@ def tracked(env: Any) -> Any:
 
     The default camera does not move, so that a walking robot leaves the picture.
     """
-    inner = env.unwrapped
+    inner = getattr(env, "unwrapped", env)
     renderer = getattr(inner, "mujoco_renderer", None)
     if renderer is not None and renderer.camera_id == -1:
         names = [inner.model.camera(i).name for i in range(inner.model.ncam)]
