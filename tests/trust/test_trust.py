@@ -113,6 +113,34 @@ def test_a_strangers_name_is_refused(
     assert not list(here.rglob("pwned")) and "evil" not in sys.modules
 
 
+def test_an_environment_that_is_given_is_not_handed_a_strangers_files(here: Path) -> None:
+    """Neither one that is named nor a factory; the options of the user's own run are taken."""
+    handed: list[Any] = []
+
+    def make(file: str = "", mode: str = "") -> Any:
+        handed.append(file or mode)
+        return toys.coordination()
+
+    named = written(here / "named", "gymnasium:Ant-v5", {"xml_file": "/tmp/evil.xml"})
+    folder = written(here / "run", "elsewhere:make", {"file": "evil"})
+    calls: list[Callable] = [
+        lambda: library.open_run(named, "gymnasium:HalfCheetah-v5").evaluate(1),
+        lambda: library.open_run(folder, make).evaluate(1),
+        lambda: library.resume(folder, environment=make, progress=False),
+        lambda: library.crossplay([folder], environment=make),
+        lambda: library.agent(folder=folder, environment=make),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=r"building '.*' with its options would hand it '.*evil.*trust=True"):
+            call()
+    assert not handed
+    assert library.open_run(folder, make, trust=True).env is not None
+    opening.remember(library.open_run(folder))
+    assert library.open_run(folder, make).env is not None
+    assert library.open_run(written(here / "choice", "elsewhere:make", {"mode": "rgb"}), make).env is not None
+    assert handed == ["evil", "evil", "rgb"]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_refuses(command: str, here: Path, shoal: Callable) -> None:
     folder = with_policy(written(here / "run", "evil:make", {}))

@@ -39,7 +39,8 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
         folder: a run folder, or ``zoo/NAME`` (docs/zoo.md).
         environment: the environment, if the run was not trained in a name.
         trust: import the environment and the algorithm that the folder names even if they are neither Shoal's nor an
-            extra's and the folder is not of your own training (docs/security.md).
+            extra's and the folder is not of your own training, and hand its options to an ``environment`` that is given
+            even if they may name a file or a module (docs/security.md).
 
     Raises:
         InputError: the folder holds no run, or its algorithm is not imported for an untrusted folder.
@@ -54,8 +55,8 @@ def open_run(folder: str | Path, environment: Any = None, *, trust: bool = False
             raise InputError(
                 f"{folder} was trained in an Environment object, which has no name: pass that environment again."
             )
+        permission.permit(where, saved.as_json(), trust, environment)
         if environment is None:
-            permission.permit(where, saved.as_json(), trust)
             module = permission.own_module(saved.environment)
             user_modules.tell_of_changes(where, made_of(where), [module] if module else [])
         factory = saved.environment if environment is None else environment

@@ -17,7 +17,8 @@ from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
 from shoal.security import user_modules
 from shoal.security.user_modules import installed, places, standard, top
-from shoal.trust.run_file import TRUST, own_record, why_not_own
+from shoal.trust import provenance
+from shoal.trust.run_file import TRUST, decides, own_record, why_not_own
 from shoal.types import Environment
 
 PACKAGES: dict[str, tuple[str, ...]] = {
@@ -85,11 +86,11 @@ def _beyond(name: str, options: Mapping[str, Any]) -> Iterator[str]:
     yield from _handed(name, options)
 
 
-def _handed(name: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Options of an environment of another library that may name a file or a module."""
-    if registry.built_in(name):
+def _handed(environment: Any, options: Mapping[str, Any]) -> Iterator[str]:
+    """Options that may name a file or a module, of an environment (a name or a factory) that is not built in."""
+    if registry.built_in(registry.called(environment)):
         return
-    known = {} if own_module(name) else registry.options_of(name)
+    known = registry.options_of(environment) if isinstance(environment, str) and not own_module(environment) else {}
     for option, value in options.items():
         if option not in known and option not in COMMON_OPTIONS:
             yield from (f"hand it {shortened(text)}" for text in _texts(value) if _leads_somewhere(text))
@@ -178,27 +179,27 @@ def _is_environment(kind: Any) -> bool:
     return all(callable(getattr(kind, word, None)) for word in ("reset", "step", "close"))
 
 
-def permit(folder: Path, entries: Mapping[str, Any], trust: bool, environment: str | None = None) -> None:
+def permit(folder: Path, entries: Mapping[str, Any], trust: bool, environment: Any = None) -> None:
     """Check that the environment that a folder names may be built.
 
     Args:
         folder: a run folder.
         entries: of its ``run.json``.
         trust: whether the user trusts the folder.
-        environment: the name of one that the user gives, which needs no permission, to be built with the options of
-            ``entries``.
+        environment: the name or factory of one that the user gives, which needs no permission, to be built with the
+            options of ``entries``.
 
     Raises:
         InputError: the folder is untrusted and its environment would import modules that are neither Shoal's nor an
             extra's, or its options may name a file or a module; or the name is not that of an environment.
     """
-    name, record = entries["environment"], own_record(folder, entries)
     if environment is not None:
-        handed = "" if trust or record is not None else " and ".join(_handed(environment, entries["env"]))
-        if handed:
-            why = why_not_own(folder, entries)
-            raise InputError(f"{folder} {why}, and training in {environment!r} would {handed}: {TRUST}.")
+        own = provenance.marked_record(folder, decides(entries))  # whatever has become of the modules that it names
+        if handed := "" if trust or own is not None else " and ".join(_handed(environment, entries["env"])):
+            what = f"building {registry.called(environment)!r} with its options would {handed}"
+            raise InputError(f"{folder} {why_not_own(folder, entries)}, and {what}: {TRUST}.")
         return
+    name, record = entries["environment"], own_record(folder, entries)
     if record is not None and not trust:
         user_modules.instead(record.directory)
         return
