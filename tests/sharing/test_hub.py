@@ -28,6 +28,8 @@ class LocalHub:
     ones."""
 
     root: Path
+    private: set[str]
+    """The repositories that not everybody can read."""
 
     def __init__(self, **given: Any):
         _ = inspect.signature(REAL).bind(**given)
@@ -38,6 +40,8 @@ class LocalHub:
 
     def create_repo(self, *given: Any, **named: Any) -> str:
         folder = self._folder("create_repo", *given, **named)
+        if named["private"] and not folder.exists():
+            self.private.add(given[0])
         folder.mkdir(parents=True, exist_ok=True)
         return f"https://hub.example/{folder.parent.name}/{folder.name}"
 
@@ -52,11 +56,12 @@ class LocalHub:
         folder = self._folder("repo_info", *given, **named)
         if not folder.is_dir():
             raise hub.errors.HFValidationError("404: there is no such repository")
-        assert named["files_metadata"], "without it the Hub tells no sizes"
         files = [path for path in folder.rglob("*") if path.is_file()]
         names = [path.relative_to(folder).as_posix() for path in files]
-        siblings = [SimpleNamespace(rfilename=n, size=p.stat().st_size) for n, p in zip(names, files, strict=True)]
-        return SimpleNamespace(sha=COMMIT, siblings=siblings)
+        told = named.get("files_metadata")  # without it the Hub tells no sizes
+        sizes = [path.stat().st_size if told else None for path in files]
+        siblings = [SimpleNamespace(rfilename=n, size=size) for n, size in zip(names, sizes, strict=True)]
+        return SimpleNamespace(sha=COMMIT, siblings=siblings, private=given[0] in self.private)
 
     def hf_hub_download(self, *given: Any, **named: Any) -> str:
         assert named["revision"] == COMMIT
@@ -72,15 +77,21 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository that holds a policy of the zoo, without a network; the working directory is an empty folder."""
     monkeypatch.setattr(hub, "HfApi", LocalHub)
     monkeypatch.setattr(LocalHub, "root", tmp_path / "hub", raising=False)
+    monkeypatch.setattr(LocalHub, "private", set(), raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return Path(shutil.copytree(zoo.located("zoo/spread"), tmp_path / "hub" / "ann" / "spread"))
 
 
-def test_a_run_is_pushed_and_pulled(repository: Path, shoal: Command) -> None:
+def _train(**flags: Any) -> None:
+    """A finished run in the folder ``run``."""
     tiny = {"steps": 8, "num_envs": 2, "rollout_length": 4, "hidden": (4,), "eval_episodes": 0, "devices": 1}
     with untrained():
-        library.train("ippo", "matrix/climbing", folder="run", tensorboard=False, progress=False, **tiny)
+        library.train("ippo", "matrix/climbing", folder="run", tensorboard=False, progress=False, **tiny, **flags)
+
+
+def test_a_run_is_pushed_and_pulled(repository: Path, shoal: Command) -> None:
+    _train()
     stale = repository.parent / "climbers" / "policy" / "99" / "index.json"
     stale.parent.mkdir(parents=True)
     stale.write_text("of an earlier push")
@@ -95,6 +106,20 @@ def test_a_run_is_pushed_and_pulled(repository: Path, shoal: Command) -> None:
     ]  # fmt: skip
     assert zoo.check_files(Path("mine")).licence == "MIT"
     assert library.open_run("mine").evaluate(4).mean == library.open_run("run").evaluate(4).mean
+
+
+def test_private_policies_do_not_become_public(repository: Path, shoal: Command) -> None:
+    """The Hub leaves the visibility of a repository that exists as it is."""
+    _train()
+    before = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
+    code, out, said = shoal("push", "run", "ann/spread", "--private", "--episodes", "2")
+    assert (
+        (code, out) == (2, "") and said.startswith("shoal: ann/spread exists and is public") and said.count("\n") == 1
+    )
+    assert before == {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
+    for _ in range(2):
+        assert shoal("push", "run", "ann/new", "--private", "--episodes", "2")[0] == 0
+    assert LocalHub.private == {"ann/new"}
 
 
 def test_a_folder_that_exists_and_a_wrong_name_are_refused(repository: Path, shoal: Command) -> None:

@@ -33,12 +33,13 @@ def push(run: Run, repository: str, *, private: bool = False, licence: str = LIC
     Args:
         run: the run.
         repository: ``USER/NAME``.
-        private: create the repository as a private one.
+        private: create the repository as a private one; one that exists has to be private.
         licence: SPDX identifier of the licence under which the policies are given to others.
         episodes: see :func:`shoal.sharing.policies.keep_policies`.
 
     Raises:
-        InputError: the run has not finished, the library is missing, or the Hub refuses the upload.
+        InputError: the run has not finished, the library is missing, the Hub refuses the upload, or ``private`` is
+            given for a repository that exists and is public.
     """
     _check_name(repository)
     api = _api()
@@ -47,6 +48,10 @@ def push(run: Run, repository: str, *, private: bool = False, licence: str = LIC
         (folder / "README.md").write_text(_readme(folder, repository, licence), encoding="utf-8")
         with _asking(f"{run.folder} cannot be uploaded to {repository}"):
             address = api.create_repo(repository, private=private, exist_ok=True)
+            if private and not api.repo_info(repository).private:  # of one that exists the visibility stays
+                raise InputError(
+                    f"{repository} exists and is public: make it private on the Hub, or push to a new repository."
+                )
             api.upload_folder(
                 repo_id=repository,
                 folder_path=folder,
