@@ -83,11 +83,11 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path(shutil.copytree(zoo.located("zoo/spread"), tmp_path / "hub" / "ann" / "spread"))
 
 
-def _train(**flags: Any) -> None:
-    """A finished run in the folder ``run``."""
+def _train(folder: str = "run", **flags: Any) -> None:
+    """A finished run."""
     tiny = {"steps": 8, "num_envs": 2, "rollout_length": 4, "hidden": (4,), "eval_episodes": 0, "devices": 1}
     with untrained():
-        library.train("ippo", "matrix/climbing", folder="run", tensorboard=False, progress=False, **tiny, **flags)
+        library.train("ippo", "matrix/climbing", folder=folder, tensorboard=False, progress=False, **tiny, **flags)
 
 
 def test_a_run_is_pushed_and_pulled(repository: Path, shoal: Command) -> None:
@@ -108,14 +108,26 @@ def test_a_run_is_pushed_and_pulled(repository: Path, shoal: Command) -> None:
     assert library.open_run("mine").evaluate(4).mean == library.open_run("run").evaluate(4).mean
 
 
+def test_what_is_pushed_names_no_folder_of_the_user(repository: Path, shoal: Command, tmp_path: Path) -> None:
+    """Paths in the configuration end up in several files; policies still belong to it."""
+    _train("other")
+    _train(init_from="other", opponents=str(tmp_path / "here" / "other"), side=("0",))
+    assert shoal("push", "run", "ann/new", "--episodes", "2")[0] == 0
+    files = {path: path.read_bytes() for path in (repository.parent / "new").rglob("*") if path.is_file()}
+    assert any(b'"init_from": "other"' in data for data in files.values())
+    for path, data in files.items():
+        assert str(tmp_path).encode() not in data, path
+    shutil.move("other", "gone")
+    assert shoal("pull", "ann/new", "mine")[0] == 0
+    assert library.open_run("mine").evaluate(4).mean == library.open_run("run").evaluate(4).mean
+
+
 def test_private_policies_do_not_become_public(repository: Path, shoal: Command) -> None:
     """The Hub leaves the visibility of a repository that exists as it is."""
     _train()
     before = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
     code, out, said = shoal("push", "run", "ann/spread", "--private", "--episodes", "2")
-    assert (
-        (code, out) == (2, "") and said.startswith("shoal: ann/spread exists and is public") and said.count("\n") == 1
-    )
+    assert (code, out) == (2, "") and said.startswith("shoal: ann/spread exists and is public: ")
     assert before == {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
     for _ in range(2):
         assert shoal("push", "run", "ann/new", "--private", "--episodes", "2")[0] == 0

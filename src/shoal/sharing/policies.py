@@ -4,16 +4,18 @@ import shutil
 from pathlib import Path
 
 from shoal.errors import InputError
-from shoal.reporting.facts import train_command
+from shoal.reporting.facts import train_command, without_folders
 from shoal.runs.build import OPPONENTS
 from shoal.runs.final_evaluation import write_evaluation
 from shoal.runs.run import Run
 from shoal.security import reading
 from shoal.sides.opponents import PAST
 from shoal.storage import manifest
-from shoal.storage.step_folders import newest_sound
+from shoal.storage.checkpoint import read_index
+from shoal.storage.step_folders import newest_sound, replace_file
 from shoal.storage.zoo import is_policy_folder, write_card
 from shoal.system import notices
+from shoal.system.files import dumps, write_text
 from shoal.training import ending
 
 LICENCE = "Apache-2.0"
@@ -23,7 +25,8 @@ LICENCE = "Apache-2.0"
 def keep_policies(run: Run, folder: Path, *, licence: str = LICENCE, episodes: int = 1024) -> Path:
     """Write a policy folder: ``run.json``, policies, opponents, an evaluation and a card; returns ``folder``.
 
-    What training needs is left out: checkpoints, the log and events.
+    What training needs is left out: checkpoints, the log and events. Of absolute paths, such as those of ``init_from``
+    and ``opponents``, the last parts remain, since their folders may name a user.
 
     Args:
         run: a finished run.
@@ -47,8 +50,7 @@ def keep_policies(run: Run, folder: Path, *, licence: str = LICENCE, episodes: i
     found = run._evaluated(episodes)  # whatever an earlier version has recorded
     folder.mkdir(parents=True)
     try:
-        shutil.copytree(policy, folder / "policy" / policy.name)
-        shutil.copy(run.folder / manifest.RUN_JSON, folder)
+        _copy(run.folder, policy, folder)
         if run.settings.opponent_options.opponents not in (None, PAST):
             _copy_opponents(run.folder, folder)
         write_evaluation(folder, found, None, episodes, run.last_step, run.ended)
@@ -65,7 +67,17 @@ def _copy_opponents(source: Path, target: Path) -> None:
     """Copy what acting needs of the opponents in a run's folder, if there are any, and of those that they have."""
     source, target = source / OPPONENTS, target / OPPONENTS
     if source.is_dir():
-        policy = newest_sound(source / "policy", None, notices.warn)
-        shutil.copytree(policy, target / "policy" / policy.name)
-        shutil.copy(source / manifest.RUN_JSON, target)
+        _copy(source, newest_sound(source / "policy", None, notices.warn), target)
         _copy_opponents(source, target)
+
+
+def _copy(source: Path, policy: Path, target: Path) -> None:
+    """Copy ``run.json`` and a policy, whose index holds the same configuration, without the folders of paths in it."""
+    copy = target / "policy" / policy.name
+    shutil.copytree(policy, copy)
+    shutil.copy(source / manifest.RUN_JSON, target)
+    run = reading.parse_json((target / manifest.RUN_JSON).read_bytes())
+    write_text(target / manifest.RUN_JSON, dumps(without_folders(run), "run", indent=2) + "\n")
+    index = read_index(copy)
+    index["run"] = without_folders(index.get("run"))
+    replace_file(copy, "index.json", dumps(index, "checkpoint", indent=1))

@@ -133,6 +133,12 @@ def _recorded_digests(path: Path) -> Any:
     return reading.parse_json(reading.read_bytes(path / _DIGESTS, _MAX_DIGESTS_BYTES))
 
 
+def replace_file(path: Path, name: str, text: str) -> None:
+    """Replace a file of a copy of a step, and the digests."""
+    (path / name).write_text(text, encoding="utf-8")
+    (path / _DIGESTS).write_text(json.dumps(file_digests(path, but=_DIGESTS), indent=1), encoding="utf-8")
+
+
 def newest_sound(folder: Path, step: int | None, warn: Warn) -> Path:
     """The newest step (or ``step``) whose files all have the right SHA-256; ``warn`` is called for each damaged one.
 
