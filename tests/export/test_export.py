@@ -7,7 +7,7 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -30,7 +30,9 @@ from shoal.export.function import Port, policy_function
 from shoal.export.onnx import to_onnx
 from shoal.export.program import traced
 from shoal.options.flags import check_names, override
+from shoal.runs.build import SavedOpponents, acting_algorithm, opponents_in
 from shoal.spec import Box, Discrete, EnvSpec, Part
+from shoal.training.settings import Settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL: dict[str, Any] = {"hidden": (8,), "orthogonal": False}
@@ -143,6 +145,45 @@ def test_a_model_acts_as_its_team(name: str, tmp_path: Path) -> None:
     assert ("alive" in [port["name"] for port in model.about["inputs"]]) == (
         name in ("commnet", "mat", "sable", "tarmac")
     )
+
+
+def of_sides(name: str, spec: EnvSpec, opponents: SavedOpponents | None = None, **flags: Any) -> Policies:
+    """As :func:`policies`, of an algorithm for each side or beside opponents of agents 1 and 2 of four."""
+    settings = Settings()
+    if opponents is not None:
+        settings = override(settings, {"opponents": "saved", "side": ("1", "2")})
+    config = override(get(name).Config(), SMALL | flags)
+    made = acting_algorithm(name, spec, config, settings, opponents)
+    draws = np.random.default_rng(0)
+
+    def moved(x: Any) -> np.ndarray:
+        return np.asarray(x + 0.3 * draws.normal(size=x.shape), np.float32)
+
+    policy = jax.jit(made.init)(jax.random.key(3)).policy
+    several = type(policy) is tuple
+    parts = [one._replace(actor=jax.tree.map(moved, one.actor)) for one in (policy if several else (policy,))]
+    return Policies(spec, made, tuple(parts) if several else parts[0])
+
+
+def saved(name: str, spec: EnvSpec) -> SavedOpponents:
+    """The team of :func:`policies` as opponents."""
+    config, made = override(get(name).Config(), SMALL), policies(name, spec, **SMALL)
+    one = jax.tree.map(lambda x: np.asarray(x)[None], made._learner.policy)
+    return SavedOpponents(name, config, Settings(), one, None)
+
+
+TAG = registry.make("mpe/simple_tag").spec
+SIDES: dict[str, Callable[[], Policies]] = {
+    "algorithms": lambda: of_sides("mappo+ippo", TAG),
+    "competing teams": lambda: of_sides("qmix", TAG),
+    "competing sequences": lambda: of_sides("mat", TAG),
+}
+QUICK_SIDES = ("algorithms", "competing teams")
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=() if x in QUICK_SIDES else pytest.mark.slow) for x in SIDES])
+def test_sides_and_opponents_are_exported(name: str, tmp_path: Path) -> None:
+    check_same(SIDES[name](), tmp_path)
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

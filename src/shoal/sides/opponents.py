@@ -140,7 +140,8 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
     """
     side = Side(1, who, narrowed(spec, who), algorithm)
     box = isinstance(spec.action, Box)
-    rows = np.array(who)
+    others = np.array([i for i in range(spec.num_agents) if i not in who], int)
+    order = np.argsort([*who, *others])
 
     def mine(traj: Trajectory) -> Trajectory:
         return side.trajectory(traj._replace(carry=(traj.carry.own,)))
@@ -156,7 +157,7 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
         theirs, actions = act_frozen(frozen_policies, carry.frozen_policies, step, key_frozen, greedy)
         if box:
             action = jnp.pad(action, ((0, 0), (0, 0), (0, spec.action.width - action.shape[-1])))
-        joint = actions.at[:, rows].set(action.astype(actions.dtype))
+        joint = jnp.concatenate([action.astype(actions.dtype), actions[:, others]], 1)[:, order]
         return OpposedCarry(own, theirs), joint, {side.name + name: x for name, x in extras.items()}
 
     def inspect(
@@ -164,7 +165,7 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
     ) -> dict[str, Array]:
         assert algorithm.inspect is not None
         told = algorithm.inspect(learner, carry.own, side.step(step), side.taken(action), side.own(extras))
-        return of_all_sides(spec, step.alive.shape[0], [(who, told)])
+        return of_all_sides(spec, step.alive.shape[0], [(who, told), (tuple(others), {})])
 
     def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         own: Any = mine(data) if isinstance(data, Trajectory) else Experience(mine(data.newest), data.samples)

@@ -329,20 +329,28 @@ def of_all_sides(
         spec: the whole team's.
         envs: E.
         told: of each side, its agents, and what its algorithm tells of them; actions beyond a side's own are illegal.
+            Every agent is of one side.
 
     Returns:
-        Everything that any side tells; NaN where a side does not tell it. Attention to agents of other sides is 0.
+        Everything that any side tells; NaN where a side does not tell it. Attention to agents that a side does not see
+        is 0.
     """
     n, found = spec.num_agents, {}
-    for who, about in told:
-        rows = np.array(who)
-        for name, x in about.items():
-            if name == "attention":
-                whole = found.get(name, jnp.full((envs, n, n), jnp.nan)).at[:, rows].set(0.0)
-                found[name] = whole.at[:, rows[:, None], rows].set(x)
-                continue
-            if x.ndim == 3:
-                beyond = 0.0 if name == "probabilities" else jnp.nan
-                x = jnp.pad(x, ((0, 0), (0, 0), (0, spec.action.width - x.shape[-1])), constant_values=beyond)
-            found[name] = found.get(name, jnp.full((envs, n, *x.shape[2:]), jnp.nan)).at[:, rows].set(x)
+    order = np.argsort(np.concatenate([who for who, _ in told]))
+
+    def widened(name: str, who: tuple[int, ...], x: Array) -> Array:
+        if x.ndim < 3 or x.shape[-1] == (width := n if name == "attention" else spec.action.width):
+            return x
+        beyond = 0.0 if name in ("attention", "probabilities") else jnp.nan
+        x = jnp.pad(x, ((0, 0), (0, 0), (0, width - x.shape[-1])), constant_values=beyond)
+        return x[..., np.argsort([*who, *(i for i in range(n) if i not in who)])] if name == "attention" else x
+
+    for name in dict.fromkeys(name for _, about in told for name in about):
+        rows = [widened(name, who, about[name]) if name in about else None for who, about in told]
+        shape = next(x.shape[2:] for x in rows if x is not None)
+        rows = [
+            jnp.full((envs, len(who), *shape), jnp.nan) if x is None else x
+            for (who, _), x in zip(told, rows, strict=True)
+        ]
+        found[name] = jnp.concatenate(rows, 1)[:, order]
     return found
