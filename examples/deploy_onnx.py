@@ -76,13 +76,12 @@ class Team:
             allowed = legal[0, np.arange(len(rows)), index]  # False only for policies without masks
             return np.where(allowed, index, legal[0].argmax(-1))[None].astype(action.dtype)
         noise = self.draws.standard_normal(action.shape)
-        if "normal_mean" in found:
-            x = np.tanh(found["normal_mean"] + found["normal_std"] * noise)
-            drawn = box["low"] + (box["high"] - box["low"]) * (x + 1) / 2
-        elif "mean" in found:
-            drawn = np.clip(found["mean"] + found["std"] * noise, box["low"], box["high"])
-        else:
+        if "mean" not in found:
             return action
+        drawn = np.clip(found["mean"] + found["std"] * noise, box["low"], box["high"])
+        if "normal_mean" in found:  # NaN for agents of a side whose actions are not squashed
+            x = np.tanh(found["normal_mean"] + found["normal_std"] * noise)
+            drawn = np.where(np.isnan(x), drawn, box["low"] + (box["high"] - box["low"]) * (x + 1) / 2)
         return np.where(legal, drawn, action).astype(action.dtype)
 
 

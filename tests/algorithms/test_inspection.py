@@ -11,7 +11,9 @@ import pytest
 from shoal import algorithms
 from shoal.equations.normalise import Running
 from shoal.options.flags import override
+from shoal.sides.opponents import FrozenPolicies, against
 from shoal.sides.reward_normalisation import normalise_rewards, return_deviation
+from shoal.sides.sides import narrowed
 from shoal.types import EnvSpec, Learner, Scale, Trajectory
 from support.algorithm_kinds import SPECS, WITHOUT_BOX, config_of
 from support.selection import quick
@@ -172,6 +174,30 @@ def test_each_side_is_inspected_for_its_own_agents() -> None:
     chosen = np.take_along_axis(p[:, [0, 2]], np.asarray(action)[:, [0, 2], None], -1)[..., 0]
     np.testing.assert_allclose(np.log(chosen), extras["side1/log_prob"], rtol=1e-4)
     assert np.isfinite(found["value"]).all()
+
+
+def test_frozen_policies_are_inspected_too() -> None:
+    """Each in its own environments; what the learning side tells is not theirs."""
+    spec: EnvSpec = make_spec(4, roles=(0, 1, 0, 1), action_dims=(4, 3, 4, 3))
+    who, others = (1, 3), np.array([0, 2])
+    made = {
+        name: algorithms.get(name).make_policy(of, override(algorithms.get(name).Config(), {"hidden": (6,)}))
+        for name, of in (("iql", narrowed(spec, who)), ("mappo", spec))
+    }
+    two = jax.vmap(made["mappo"].init)(jax.random.split(jax.random.key(1), 2)).policy
+    opposed = against(made["iql"], spec, who, FrozenPolicies(made["mappo"], two))
+    assert opposed.inspect is not None and made["mappo"].inspect is not None
+    learner, carry = opposed.init(jax.random.key(0)), opposed.initial_carry(E)
+    step = jax.tree.map(lambda x: x[0], make_trajectory(spec).step)
+    _, action, extras = jax.jit(opposed.act, static_argnums=4)(learner, carry, step, jax.random.key(1), False)
+    found = jax.jit(opposed.inspect)(learner, carry, step, action, extras)
+    for env in range(E):
+        frozen = learner._replace(policy=jax.tree.map(lambda x, env=env: x[env % 2], two))
+        alone = made["mappo"].inspect(frozen, carry.frozen_policies, step, action, {})["probabilities"]
+        np.testing.assert_allclose(found["probabilities"][env, others], alone[env, others], rtol=1e-5)
+    q = np.asarray(found["utilities"])
+    assert np.isnan(q[:, others]).all() and np.isfinite(q[:, who]).any()
+    assert np.isnan(found["probabilities"][:, who]).all()
 
 
 def test_attention_sums_to_one_over_the_living() -> None:

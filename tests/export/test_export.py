@@ -147,11 +147,13 @@ def test_a_model_acts_as_its_team(name: str, tmp_path: Path) -> None:
     )
 
 
-def of_sides(name: str, spec: EnvSpec, opponents: SavedOpponents | None = None, **flags: Any) -> Policies:
-    """As :func:`policies`, of an algorithm for each side or beside opponents of agents 1 and 2 of four."""
+def of_sides(
+    name: str, spec: EnvSpec, opponents: SavedOpponents | None = None, side: tuple[str, ...] = ("1", "2"), **flags: Any
+) -> Policies:
+    """As :func:`policies`, of an algorithm for each side, or of the agents of ``side`` beside opponents."""
     settings = Settings()
     if opponents is not None:
-        settings = override(settings, {"opponents": "saved", "side": ("1", "2")})
+        settings = override(settings, {"opponents": "saved", "side": side})
     config = override(get(name).Config(), SMALL | flags)
     made = acting_algorithm(name, spec, config, settings, opponents)
     draws = np.random.default_rng(0)
@@ -172,13 +174,17 @@ def saved(name: str, spec: EnvSpec) -> SavedOpponents:
     return SavedOpponents(name, config, Settings(), one, None)
 
 
-TAG = registry.make("mpe/simple_tag").spec
+SPACES = [[["box", [dim]], ["index", 5, 0]] for dim in (16, 16, 16, 14)]
+TAG = replace(registry.make("mpe/simple_tag").spec, interface=json.dumps({"kind": "parallel", "agents": SPACES}))
 SIDES: dict[str, Callable[[], Policies]] = {
     "algorithms": lambda: of_sides("mappo+ippo", TAG),
+    "algorithms of scattered agents": lambda: of_sides("mappo+iql", TAG, sides=(2, 1, 2, 1)),
     "competing teams": lambda: of_sides("qmix", TAG),
     "competing sequences": lambda: of_sides("mat", TAG),
+    "a script": lambda: of_sides("mappo", TAG, opponents_in("constant", TAG)),
+    "a saved team": lambda: of_sides("mappo", TAG, saved("mappo", TAG)),
 }
-QUICK_SIDES = ("algorithms", "competing teams")
+QUICK_SIDES = ("algorithms of scattered agents", "competing teams", "a script")
 
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=() if x in QUICK_SIDES else pytest.mark.slow) for x in SIDES])
@@ -411,6 +417,46 @@ def test_the_example_draws_from_normals(algorithm: str, tmp_path: Path) -> None:
     if algorithm == "mappo":
         np.testing.assert_allclose(team.state["last_action"][0], expected, rtol=1e-5)
         expected = (expected + 1) / 2 * [10.0, 1.0]
+    np.testing.assert_allclose([actions["agent_0"], actions["agent_1"]], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["algorithms of scattered agents", "a script", "a saved team"])
+def test_the_example_draws_where_only_some_sides_have_distributions(name: str, tmp_path: Path) -> None:
+    made = SIDES[name]()
+    team = Policies(made._trained_for, made._algorithm, made._learner.policy, greedy=False)
+    path = team.export(tmp_path / "policy.onnx")
+    example, model = deploy_onnx.Team(str(path)), Model(path, batch=1)
+    obs, _ = next(observations(TAG, 1))
+    found = model.act(observation=obs, legal=np.ones((4, 5), bool), alive=np.ones(4, bool))
+    given = {agent: row[:size] for agent, row, size in zip(TAG.agents, obs, TAG.obs_dims, strict=True)}
+    rows = np.array([list(example.act(given, {}).values()) for _ in range(30)])
+    drawn = {"algorithms of scattered agents": [1, 3], "a script": [1, 2], "a saved team": [0, 1, 2, 3]}[name]
+    for i in range(4):
+        assert (len({*rows[:, i]}) > 1) == (i in drawn), i
+        assert i in drawn or (rows[:, i] == found["action"][0, i]).all()
+    np.testing.assert_allclose(found["probabilities"].sum(-1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("names", ["maddpg+masac", "happo against constant"])
+def test_the_example_draws_continuous_actions_of_each_side(names: str, tmp_path: Path) -> None:
+    spec = replace(ARMS, interface=of_boxes(None, None))
+    if "against" in names:
+        made = of_sides("happo", spec, opponents_in("constant", spec), ("0",))
+    else:
+        made = of_sides(names, spec, sides=(1, 2))
+    team = Policies(made._trained_for, made._algorithm, made._learner.policy, greedy=False)
+    path = team.export(tmp_path / "policy.onnx")
+    example, model = deploy_onnx.Team(str(path)), Model(path, batch=1)
+    obs, legal = next(observations(spec, 1))
+    found = {name: x[0] for name, x in model.act(observation=obs, legal=legal).items()}
+    noise = np.random.default_rng(0).standard_normal((2, 2))
+    expected = np.clip(found["mean"] + found["std"] * noise, -2.0, 1.0)
+    if "against" in names:
+        np.testing.assert_array_equal(expected[1], found["action"][1])
+    else:
+        x = np.tanh(found["normal_mean"] + found["normal_std"] * noise)
+        expected[1] = -2.0 + 3.0 * (x[1] + 1) / 2
+    actions = example.act({"agent_0": obs[0], "agent_1": obs[1, :3]}, {})
     np.testing.assert_allclose([actions["agent_0"], actions["agent_1"]], expected, rtol=1e-5)
 
 

@@ -143,12 +143,24 @@ def policy_function(
             action = jnp.clip(action, space.low, space.high)
         action = jax.vmap(change.execute)(memory, action)
         found = {"action": action}
-        found |= {name: told[name] for name in _TOLD if name in told}
+        found |= _of_all_agents({name: told[name] for name in _TOLD if name in told}, action, seen.legal)
         found["next_last_action"] = action
         found |= {f"next_memory_{i}": x for i, x in enumerate(jax.tree.leaves(memory))}
         return found | {f"next_carry_{i}": x for i, x in enumerate(jax.tree.leaves(after))}
 
     return _without_unused(PolicyFunction(inputs, {}, apply, raw, tuple(range(n))))
+
+
+def _of_all_agents(told: dict[str, Array], action: Array, legal: Array) -> dict[str, Array]:
+    """What is told, with the distribution of the action alone for agents of a side that has none."""
+    if "probabilities" in told:
+        one = (action[..., None] == jnp.arange(legal.shape[-1])).astype(jnp.float32)
+        told["probabilities"] = jnp.where(jnp.isnan(told["probabilities"]), one, told["probabilities"])
+    if "mean" in told:
+        lacks = legal & jnp.isnan(told["mean"])
+        told["mean"] = jnp.where(lacks, action, told["mean"])
+        told["std"] = jnp.where(lacks, 0.0, told["std"])
+    return told
 
 
 def _remembers_death(policy: PyTree, wrapping: Wrapping, recurrent: bool) -> bool:

@@ -6,6 +6,7 @@ pass. With K frozen policies, such as the seeds of a run, policy e mod K plays i
 only what the learning side learns, and a deployed policy plays beside the same frozen ones.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -96,7 +97,45 @@ def act_frozen(
     Returns:
         (carry, actions [E, N, ...]).
     """
-    count, num_envs = frozen_policies.number, step.first.shape[0]
+
+    def act(learner: Learner, given: tuple[PyTree, Step], key: PRNGKeyArray) -> tuple[PyTree, Array]:
+        carry, action, _ = frozen_policies.algorithm.act(learner, *given, key, greedy)
+        return carry, action
+
+    return _by_each(frozen_policies, act, (carry, step), key)
+
+
+_DRAWN = frozenset({"rank", "member"})
+"""Extras that hold an order of the agents (MAT) and sub-policies (MADDPG) that were drawn."""
+
+
+def told_by_frozen(frozen_policies: FrozenPolicies, carry: PyTree, step: Step, action: Array) -> dict[str, Array]:
+    """``Algorithm.inspect`` of the frozen policy of each environment, given the actions of all agents.
+
+    Empty where ``act`` draws more than actions (:data:`_DRAWN`), which is not known afterwards.
+    """
+    algorithm = frozen_policies.algorithm
+    inspect = algorithm.inspect
+    if inspect is None:
+        return {}
+
+    def told(learner: Learner, given: tuple[PyTree, Step, Array], key: PRNGKeyArray) -> dict[str, Array]:
+        carry, step, action = given
+        extras = algorithm.act(learner, carry, step, key, True)[2]
+        drawn = any(name.rpartition("/")[2] in _DRAWN for name in extras)
+        return {} if drawn else inspect(learner, carry, step, action, extras)
+
+    return _by_each(frozen_policies, told, (carry, step, action), jax.random.key(0))
+
+
+def _by_each(
+    frozen_policies: FrozenPolicies, one: Callable[[Learner, Any, PRNGKeyArray], Any], given: Any, key: PRNGKeyArray
+) -> Any:
+    """``one(learner, given, key)`` with the frozen policy of each environment.
+
+    ``given`` is (carry, step, ...); its arrays and those of the result are [E, ...].
+    """
+    count, num_envs = frozen_policies.number, given[1].first.shape[0]
     each = envs_per_policy(count, num_envs) if count > 1 else num_envs  # which an export does not know
 
     def cut(x: Array) -> Array:  # the last rows repeat the last environment, and are dropped again
@@ -110,13 +149,10 @@ def act_frozen(
     def collected(x: Array) -> Array:
         return x.swapaxes(0, 1).reshape(count * each, *x.shape[2:])
 
-    def one(policy: PyTree, carry: PyTree, step: Step, key: PRNGKeyArray) -> tuple[PyTree, Array]:
-        learner = Learner(policy, (), (), (), jnp.zeros((), jnp.int32))
-        carry, action, _ = frozen_policies.algorithm.act(learner, carry, step, key, greedy)
-        return carry, action
+    def with_policy(policy: PyTree, given: Any, key: PRNGKeyArray) -> Any:
+        return one(Learner(policy, (), (), (), jnp.zeros((), jnp.int32)), given, key)
 
-    carries, steps = jax.tree.map(cut, (carry, step))
-    done = jax.vmap(one)(frozen_policies.policies, carries, steps, jax.random.split(key, count))
+    done = jax.vmap(with_policy)(frozen_policies.policies, jax.tree.map(cut, given), jax.random.split(key, count))
     return jax.tree.map(lambda x: collected(x)[:num_envs], done)
 
 
@@ -140,7 +176,7 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
     """
     side = Side(1, who, narrowed(spec, who), algorithm)
     box = isinstance(spec.action, Box)
-    others = np.array([i for i in range(spec.num_agents) if i not in who], int)
+    others = tuple(i for i in range(spec.num_agents) if i not in who)
     order = np.argsort([*who, *others])
 
     def mine(traj: Trajectory) -> Trajectory:
@@ -157,15 +193,18 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
         theirs, actions = act_frozen(frozen_policies, carry.frozen_policies, step, key_frozen, greedy)
         if box:
             action = jnp.pad(action, ((0, 0), (0, 0), (0, spec.action.width - action.shape[-1])))
-        joint = jnp.concatenate([action.astype(actions.dtype), actions[:, others]], 1)[:, order]
+        joint = jnp.concatenate([action.astype(actions.dtype), actions[:, np.array(others, int)]], 1)[:, order]
         return OpposedCarry(own, theirs), joint, {side.name + name: x for name, x in extras.items()}
 
     def inspect(
         learner: Learner, carry: OpposedCarry, step: Step, action: Array, extras: dict[str, Array]
     ) -> dict[str, Array]:
-        assert algorithm.inspect is not None
-        told = algorithm.inspect(learner, carry.own, side.step(step), side.taken(action), side.own(extras))
-        return of_all_sides(spec, step.alive.shape[0], [(who, told), (tuple(others), {})])
+        told = {}
+        if algorithm.inspect:
+            told = algorithm.inspect(learner, carry.own, side.step(step), side.taken(action), side.own(extras))
+        theirs = told_by_frozen(frozen_policies, carry.frozen_policies, step, action)
+        theirs = {name: x[:, np.array(others, int)] for name, x in theirs.items()}
+        return of_all_sides(spec, step.alive.shape[0], [(who, told), (others, theirs)])
 
     def update(learner: Learner, data: Trajectory | Experience, key: PRNGKeyArray) -> tuple[Learner, Metrics]:
         own: Any = mine(data) if isinstance(data, Trajectory) else Experience(mine(data.newest), data.samples)
@@ -185,6 +224,6 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
         update=update,
         acts_on=widest,
         replay=each_buffer(stored, algorithm.replay),
-        inspect=inspect if algorithm.inspect else None,
+        inspect=inspect if algorithm.inspect or frozen_policies.algorithm.inspect else None,
         observe=observe if algorithm.observe else None,
     )
