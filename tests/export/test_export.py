@@ -30,7 +30,7 @@ from shoal.export.function import Port, policy_function
 from shoal.export.onnx import to_onnx
 from shoal.export.program import traced
 from shoal.options.flags import check_names, override
-from shoal.runs.build import SavedOpponents, acting_algorithm
+from shoal.runs.build import SavedOpponents, acting_algorithm, opponents_in
 from shoal.spec import Box, Discrete, EnvSpec, Part
 from shoal.training.settings import Settings
 
