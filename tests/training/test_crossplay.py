@@ -323,11 +323,25 @@ def test_options_that_the_spec_does_not_show(tmp_path: Path) -> None:
     check_same_environment(runs[0], runs[1])  # the default, said or not
 
 
-def test_policies_that_see_masks_do_not_play_with_those_that_see_none(tmp_path: Path) -> None:
-    config = algorithms.get("mappo").Config()
+@pytest.mark.parametrize(("option", "value", "default"), [("action_mask", False, True), ("reward_scale", 0.1, 1.0)])
+def test_policies_that_see_masks_or_rewards_otherwise_do_not_play(
+    option: str, value: Any, default: Any, tmp_path: Path
+) -> None:
+    """Whichever of the runs comes first."""
+    config, given = algorithms.get("mappo").Config(), Wrapping(**{option: value})
     runs = [
         Run(tmp_path / name, "mappo", "toys:busy", {}, settings, config, toys.busy())
-        for name, settings in (("a", Settings()), ("b", Settings(wrapping=Wrapping(action_mask=False))))
+        for name, settings in (("a", Settings()), ("b", Settings(wrapping=given)))
     ]
-    with pytest.raises(InputError, match=r"b was trained with action_mask False and .*a with True, so their policies"):
+    said = rf"b was trained with {option} {value} and .*a with {default}, so their policies cannot play together"
+    with pytest.raises(InputError, match=said):
         library.crossplay(runs)
+    with pytest.raises(InputError, match=rf"a was trained with {option} {default} and .*b with {value}"):
+        library.crossplay(runs[::-1])
+
+
+@pytest.mark.usefixtures("unchecked_annotations")
+@pytest.mark.parametrize(("name", "value"), [("greedy", "no"), ("seed", 1.5), ("seed", "x")])
+def test_modes_and_seeds_are_checked_as_by_evaluations(name: str, value: Any, folders: list[Path]) -> None:
+    with pytest.raises(InputError, match=f"{name} .*not '?{value}"):
+        library.crossplay(folders[:1], episodes=1, **{name: value})

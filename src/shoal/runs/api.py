@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from shoal.config.resolve import Configured, configured, named_options
 from shoal.environments import registry
 from shoal.environments.wrappers import Wrapping
 from shoal.errors import CallbackError, GameError, InputError, NonFiniteError
-from shoal.options.convert import items_of
+from shoal.options.convert import convert_value, items_of
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, options_from_json, override
 from shoal.plots.curves import plot
 from shoal.plots.figures import check_format
@@ -37,6 +38,7 @@ from shoal.training import checks, ending, feed, hosts, pretraining
 from shoal.training import crossplay as playing
 from shoal.training.callbacks import Callback, Given, accepted, with_callbacks
 from shoal.training.crossplay import CrossPlay
+from shoal.training.evaluation import check_mode
 from shoal.training.follower import follow
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.sharding import one_device_per_core, plan_layout
@@ -450,12 +452,13 @@ def crossplay(
 
     Raises:
         InputError: a folder holds no run, no run has past selves, environments or what wrappers show of them differ,
-            or a side would be empty.
+            a side would be empty, ``greedy`` is no boolean, or ``episodes`` or ``seed`` no whole number.
         CheckpointError: a run has no intact policy.
     """
     runs = items_of("runs", runs, (Run, str, Path))
     if not runs:
         raise InputError("Cross-play needs at least one run.")
+    greedy, seed = check_mode(greedy), convert_value("seed", seed, int)
     opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]
     return crossplay_opened(opened, side=side, episodes=episodes, greedy=greedy, seed=seed, past=past)
 
@@ -502,12 +505,12 @@ def crossplay_opened(
 
 
 def check_same_observing(name: str, wrapping: Wrapping, other_name: str, other: Wrapping) -> None:
-    """Check that wrappers show two runs of these names the same of their environment.
+    """Check that wrappers show two runs of these names the same of their environment, and rewards in the same unit.
 
     Raises:
         InputError: they do not; the message names the first difference.
     """
-    here, there = vars(wrapping.observing), vars(other.observing)
+    here, there = (vars(replace(one.observing, reward_scale=one.reward_scale)) for one in (wrapping, other))
     for option in (option for option in here if here[option] != there[option]):
         raise InputError(
             f"{name} was trained with {option} {here[option]} and {other_name} with {there[option]}, so their policies "
