@@ -64,7 +64,8 @@ class Team:
         chosen = self.drawn(found, legal) if self.about["mode"] == "sampled" else found["action"]
         if "last_action" in self.state:
             self.state["last_action"] = chosen
-        actions = {agent["name"]: own(agent["space"], row) for agent, row in zip(agents, chosen[0], strict=True)}
+        box = self.about["action"]
+        actions = {agent["name"]: own(agent["space"], box, row) for agent, row in zip(agents, chosen[0], strict=True)}
         return {name: actions[name] for name in observations}
 
     def drawn(self, found, legal):
@@ -78,21 +79,29 @@ class Team:
         noise = self.draws.standard_normal(action.shape)
         if "mean" not in found:
             return action
-        drawn = np.clip(found["mean"] + found["std"] * noise, box["low"], box["high"])
+        low, high = float(box["low"]), float(box["high"])  # infinite ones are text
+        drawn = np.clip(found["mean"] + found["std"] * noise, low, high)
         if "normal_mean" in found:  # NaN for agents of a side whose actions are not squashed
             x = np.tanh(found["normal_mean"] + found["normal_std"] * noise)
-            drawn = np.where(np.isnan(x), drawn, box["low"] + (box["high"] - box["low"]) * (x + 1) / 2)
+            drawn = np.where(np.isnan(x), drawn, low + (high - low) * (x + 1) / 2)
         return np.where(legal, drawn, action).astype(action.dtype)
 
 
-def own(space, row):
-    """An agent's action in its own space: from an index, or from a row of at least as many numbers as a box has."""
+def own(space, whole, row):
+    """An agent's action in its own space: from an index, or from a row of at least as many numbers as a box has, which
+    lie in the box ``whole``."""
     if space[0] == "index":
         return space[2] + int(row)  # from the space's start
     _, shape, low, high, dtype = space
     row = row[: math.prod(shape)]
-    if low is not None:
-        row = np.array(low) + (row + 1) / 2 * (np.array(high) - np.array(low))
+    if low is None:
+        row, low, high = row.astype(np.float64), float(whole["low"]), float(whole["high"])
+    else:
+        low, high = np.array(low), np.array(high)
+        row = low + (row + 1) / 2 * (high - low)
+    row = np.clip(row, low, high)
+    if np.issubdtype(np.dtype(dtype), np.integer):
+        row = np.rint(row)
     return row.astype(dtype).reshape(shape)
 
 

@@ -24,6 +24,7 @@ import toys
 from shoal.algorithms import NAMES, get
 from shoal.deploy import Policies
 from shoal.environments import registry
+from shoal.environments.interface import acted
 from shoal.environments.wrappers import Wrapping, change_of
 from shoal.errors import InputError
 from shoal.export.function import Port, policy_function
@@ -458,6 +459,25 @@ def test_the_example_draws_continuous_actions_of_each_side(names: str, tmp_path:
         expected[1] = -2.0 + 3.0 * (x[1] + 1) / 2
     actions = example.act({"agent_0": obs[0], "agent_1": obs[1, :3]}, {})
     np.testing.assert_allclose([actions["agent_0"], actions["agent_1"]], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "dtype"),
+    [
+        (([0, -1], [5, 1]), "int64"),
+        ((None, None), "uint8"),
+        (([0.0, -1.0], [0.1, 1.0]), "float32"),
+        ((None, None), "f8"),
+    ],
+)
+def test_the_examples_actions_are_those_of_the_adapter(bounds: Any, dtype: str) -> None:
+    """Whole numbers are the nearest ones, and nothing lies beyond a bound."""
+    space, box = ["box", [2, 1], *bounds, dtype], Box(3) if bounds[0] else Box(3, 0.0, 0.9)
+    for row in np.array([[-1, 0.5, 0], [0.1, -0.4, 0], [0.8, 1, 0], [1.0000001, -1.0000001, 0]], np.float32):
+        found = deploy_onnx.own(space, {"low": box.low, "high": box.high}, row)
+        expected = acted(space, box, row)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
 
 
 class Crane:
