@@ -93,9 +93,10 @@ class Loops:
                 u = jax.nn.one_hot(action[:, i], self.spec.action.width)
             taken.append(jnp.where(now.alive[:, i, None], u, 0))
         some = now.alive.any(-1)
-        acted = now.alive | ~some[:, None]
+        there = now.alive | out.alive
+        there = there | ~there.any(-1, keepdims=True)
         value = self.q_tot(slow[1], out, self.acts(slow[0], out, noise[0])[0])
-        discount = jnp.where(acted, out.discount, 0).max(-1)
+        discount = jnp.where(there, out.discount, 0).max(-1)
         y = out.reward.mean(-1) + c.gamma * discount * jnp.where(out.alive.any(-1), value, 0)
 
         def critic_loss(phi: Any) -> jax.Array:

@@ -99,8 +99,8 @@ def targets(c, phi, traj):
     following = np.where(traj.outcome.alive.any(-1), following, 0.0)  # nothing is learned of a team that is dead
     y = np.zeros((T, E))
     for t, e in ((t, e) for t in reversed(range(T)) for e in range(E)):
-        acted = traj.step.alive[t, e] if traj.step.alive[t, e].any() else np.ones(N, bool)
-        step = c.gamma * traj.outcome.discount[t, e][acted].max()
+        there = traj.step.alive[t, e] | traj.outcome.alive[t, e]
+        step = c.gamma * traj.outcome.discount[t, e][there if there.any() else slice(None)].max()
         ahead = following[t, e] if traj.outcome.last[t, e] or t == T - 1 else y[min(t + 1, T - 1), e]
         y[t, e] = traj.outcome.reward[t, e].mean() + step * ((1 - c.lam) * following[t, e] + c.lam * ahead)
     return y

@@ -52,12 +52,16 @@ def test_the_team_s_reward_and_discount():
     reward = jnp.broadcast_to(jnp.array([1.0, 2.0, 6.0]), (T, E, N))
     discount = jnp.zeros((T, E, N)).at[0, 0, 1].set(1.0).at[0, 1, 1].set(1.0)
     alive = traj.step.alive.at[0, 1, 1].set(False)  # was dead already: the end is that of those who acted
-    traj = traj._replace(
-        step=traj.step._replace(alive=alive), outcome=traj.outcome._replace(reward=reward, discount=discount)
-    )
-    r, d = targets.team_reward(traj)
+    now = traj.outcome.alive.at[0, 1, 1].set(False)
+
+    def ended(now):
+        outcome = traj.outcome._replace(reward=reward, discount=discount, alive=now)
+        return targets.team_reward(traj._replace(step=traj.step._replace(alive=alive), outcome=outcome))
+
+    r, d = ended(now)
     np.testing.assert_allclose(r, 3.0)
     assert d[0, 0] == 1 and d[0, 1] == 0 and float(d.sum()) == 1
+    assert ended(now.at[0, 1, 1].set(True))[1][0, 1] == 1  # has joined as the others ended: the team goes on
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(None, [0, 0, 3, 3, 3, 6]), (0.5, [0.5, 1.25, 2.125])])

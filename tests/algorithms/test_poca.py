@@ -82,7 +82,7 @@ def values_of(phi: Any, step: Step, action: Any) -> tuple[np.ndarray, np.ndarray
 
 def returns(traj: Any, v: np.ndarray, then: np.ndarray) -> np.ndarray:
     """y of the team, [T, E], backwards."""
-    alive, discount = np.asarray(traj.step.alive), np.asarray(traj.outcome.discount, np.float64)
+    alive, discount = np.asarray(traj.step.alive | traj.outcome.alive), np.asarray(traj.outcome.discount, np.float64)
     reward, last = np.asarray(traj.outcome.reward, np.float64).mean(-1), np.asarray(traj.outcome.last)
     d = np.where(alive.any(-1), np.where(alive, discount, 0).max(-1), discount.max(-1))
     y, following = np.zeros(v.shape), np.zeros(v.shape[1])

@@ -87,8 +87,8 @@ def targets(spec: Any, c: Any, next_q: np.ndarray, traj: Any) -> np.ndarray:
     shape = out.last.shape
     discount, ahead = np.zeros(shape), np.zeros(shape)
     for where in np.ndindex(shape):
-        acted = traj.step.alive[where] if traj.step.alive[where].any() else slice(None)
-        discount[where] = out.discount[where][acted].max()
+        there = traj.step.alive[where] | out.alive[where]
+        discount[where] = out.discount[where][there if there.any() else slice(None)].max()
         if out.alive[where].any():
             ahead[where] = next_q[where][out.alive[where]].mean()
     return np.repeat(lambda_return(c, out.reward.mean(-1), discount, ahead, out.last)[..., None], spec.num_agents, -1)

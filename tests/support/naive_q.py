@@ -46,9 +46,9 @@ def greedy(q: np.ndarray, step: Step) -> np.ndarray:
 
 def team(traj: Trajectory) -> tuple[np.ndarray, np.ndarray]:
     """The team's (reward, discount), [T, E] each."""
-    alive, discount = np.asarray(traj.step.alive), np.asarray(traj.outcome.discount, np.float64)
-    acted = np.where(alive, discount, 0).max(-1)
-    return np.asarray(traj.outcome.reward, np.float64).mean(-1), np.where(alive.any(-1), acted, discount.max(-1))
+    alive, discount = np.asarray(traj.step.alive | traj.outcome.alive), np.asarray(traj.outcome.discount, np.float64)
+    there = np.where(alive, discount, 0).max(-1)
+    return np.asarray(traj.outcome.reward, np.float64).mean(-1), np.where(alive.any(-1), there, discount.max(-1))
 
 
 def dense(params: Any, x: np.ndarray) -> np.ndarray:

@@ -159,9 +159,9 @@ class Team:
         for b, (k, one) in enumerate(after):
             total = value[b] * one.alive.any()
             for t in range(k, -1, -1):
-                acted = traj.step.alive[t, b]
-                acted = acted if acted.any() else ~acted
-                total = traj.outcome.reward[t, b].mean() + c.gamma * traj.outcome.discount[t, b][acted].max() * total
+                there = traj.step.alive[t, b] | traj.outcome.alive[t, b]
+                there = there if there.any() else ~there
+                total = traj.outcome.reward[t, b].mean() + c.gamma * traj.outcome.discount[t, b][there].max() * total
             target[b] = total
 
         # CRITICS

@@ -59,12 +59,13 @@ def of_a_living_team(value: Float[Array, "*b"], alive: Bool[Array, "*b N"]) -> F
 def team_reward(traj: Trajectory) -> tuple[Float[Array, "T E"], Float[Array, "T E"]]:
     """One reward and one discount for the team.
 
-        r_t = (1/N) Σ_i r^i_t,    d_t = max of d^i_t over the agents that acted
+        r_t = (1/N) Σ_i r^i_t,    d_t = max of d^i_t over the agents that acted or are there now
 
     A shared reward is N equal copies, so its mean is one of them. The mean is over all N agents, not the living ones: a
     mean over these would rise when the agent that earns least dies.
     """
-    discount, acted = traj.outcome.discount, traj.step.alive
+    discount = traj.outcome.discount
+    acted = traj.step.alive | traj.outcome.alive  # some may have joined as others ended
     acted = acted | ~acted.any(-1, keepdims=True)
     return traj.outcome.reward.mean(-1), jnp.where(acted, discount, 0.0).max(-1)
 

@@ -350,12 +350,13 @@ def make_windows(config: ReplayConfig, n: int, *, state: bool) -> Replay:
         return lambda stored: [getattr(stored, name) for name in names]
 
     def cut(read: Callable[..., list[PyTree]]) -> StoredTimesteps:
-        alive, first, reward, discount, last = read(of("alive", "first", "reward", "discount", "last"), jnp.arange(n))
+        every = of("alive", "first", "reward", "discount", "last", "next_alive")
+        alive, first, reward, discount, last, next_alive = read(every, jnp.arange(n))
         obs, state, legal, action, extras = read(of("obs", "state", "legal", "action", "extras"), jnp.zeros(1, int))
         end = window_end(ends(last.T, first.T))[:, None]
         now = obs, state, legal, alive, first, action, reward, discount, last
-        after = read(of("next_obs", "next_state", "next_legal", "next_alive"), end)
-        return StoredTimesteps._make((*now, *after, extras))
+        after = read(of("next_obs", "next_state", "next_legal"), end)
+        return StoredTimesteps._make((*now, *after, next_alive, extras))
 
     return make_replay(config, sequences=False, state=state)._replace(length=n, cut=cut)
 
