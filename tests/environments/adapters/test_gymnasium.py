@@ -116,7 +116,7 @@ class Plain:
 
 
 def test_an_environment_without_gymnasiums_base_class_is_drawn():
-    game = registry.make(Plain).make(render=True)
+    game = made(Plain).make(render=True)
     game.reset(0, blank(game.spec))
     picture = game.render()
     assert picture is not None and picture.shape == (4, 5, 3)
