@@ -357,7 +357,7 @@ def test_a_state_of_another_width_is_an_error_and_none_is_no_state():
 class Unseen(Expedition):
     """``walker_1`` is cut off without an observation."""
 
-    def step(self, actions):
+    def step(self, actions) -> Any:
         seen, *rest = super().step(actions)
         return {agent: row for agent, row in seen.items() if agent != "walker_1" or self.time < 3}, *rest
 

@@ -182,7 +182,8 @@ def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
     assert sources.read_source(path, "return").curves[sources.GREEDY][1].tolist() == evaluated["score"]
     assert sources.read_source(path, "won").curves[sources.GREEDY][1].tolist() == evaluated["won"]
     assert not any("stale" in note for note in found.notes)
-    record.write_record(path, record.Record(**fields | {"behaviour": {"algorithm": 0, "environment": 1}}))
+    earlier: dict[str, Any] = {"behaviour": {"algorithm": 0, "environment": 1}}
+    record.write_record(path, record.Record(**fields | earlier))
     (said,) = (note for note in library.compare([path, two[0]]).notes if "stale" in note)
     assert said.startswith("mat-1 is stale: mat had an earlier or unknown behaviour version and has ")
     modes = {"greedy": False, "better": True, "other": [0.5, 1.5]}
