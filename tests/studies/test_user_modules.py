@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,6 +100,18 @@ def test_a_dry_run_of_a_search_builds_no_value_that_imports() -> None:
     for read in (library.tune, library.study):
         with pytest.raises(InputError, match="would import the module 'evil'"):
             read(file, dry_run=True)
+
+
+def test_a_record_of_a_search_gives_only_values_that_the_file_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    def held(folder: Path, found: Any) -> dict[str, Any]:
+        return {method.name: SimpleNamespace(flags={"network": "evil:net"}) for method in found}
+
+    monkeypatch.setattr("shoal.studies.tuning.record.tuning_records", held)
+    ranges = TUNING.replace("gamma = { values = [0.9, 0.99] }", 'network = { values = ["auto", "mlp"] }')
+    text = GRID.replace("gamma = [0.9, 0.99]", "seed = [0]").replace("seeds = 2", "seeds = 2\ntuned = true")
+    file = write_study_file(Path("theirs"), text + ranges)
+    with pytest.raises(InputError, match=r"search has a network that \[tuning\] does not try"):
+        library.study(file, dry_run=True)
 
 
 def test_a_dry_run_calls_only_what_is_declared_to_make_environments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,14 @@ def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[st
         method = method_of(found, one)
         if method.name not in held:
             held.update(tuning_records(folder, [method]))
-        return held[method.name].flags if method.name in held else None
+        if method.name not in held:
+            return None
+        best = held[method.name].flags
+        for flag, value in best.items():  # the file's were checked: they may name modules
+            span = method.ranges.get(flag)
+            if span is None or (span.values and value not in span.values):
+                raise study.error(f"the record of {method.title}'s search has a {flag} that [tuning] does not try.")
+        return best
 
     return flags
 
