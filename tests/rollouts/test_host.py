@@ -159,6 +159,7 @@ def test_a_worker_that_always_dies_ends_the_run() -> None:
         ("reset", r"raised RuntimeError: no board while it was reset\.$"),
         ("second reset", r"raised RuntimeError: no board while it was reset\.$"),
     ],
+    ids=["raise", "exit", "nan", "nan-at-reset", "reset", "second-reset"],
 )
 def test_a_fault_names_the_environment_the_step_and_the_action(trouble: str, words: str, workers: int) -> None:
     with pytest.raises(GameError, match=f"^toys/counters {words}") as error:  # noqa: SIM117

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+# The lines of ``slow.txt`` that fit no test, where all tests are collected.
+UNUSED = pytest.StashKey[list[str]]()
+
 
 def quick(cases: Iterable[Any], *few: Any) -> list[Any]:
     """The cases as parameters, all but ``few`` of them marked slow. A tuple is a case of several arguments."""
