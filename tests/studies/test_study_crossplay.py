@@ -552,7 +552,8 @@ def test_a_single_pair_has_a_mean_alone(made: tuple[Path, Played, dict[str, Reco
 
 
 DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "another kind": (lambda r: r.update(kind="tuning"), "it is not a JSON object of the kind 'crossplay'"),
+    "another kind": (lambda r: r.update(kind="tuning"), "it is of the kind 'tuning'."),
+    "no kind": (lambda r: r.pop("kind"), "it names no kind."),
     "a newer format": (lambda r: r.update(format=2), "its format 2 is of a newer version of Shoal; this one reads 1."),
     "a missing key": (lambda r: r.pop("wins"), "'record' lacks 'wins'."),
     "an unknown key": (lambda r: r.update(more=1), "There is no key in 'record' named 'more'"),

@@ -30,6 +30,8 @@ from shoal.studies.record import (
     check_list,
     check_record_number,
     machines_text,
+    opened,
+    take_format,
 )
 from shoal.studies.study_file import CROSSPLAY, Crossplay, StudyFile
 from shoal.system.files import make_folder, to_json, write_text
@@ -245,22 +247,11 @@ def opened_crossplay_record(one: Stored) -> CrossplayRecord:
     Raises:
         InputError: it is damaged, of another program, or of a newer Shoal.
     """
-    found = one.contents()
-    try:
-        return _checked(found)
-    except InputError as error:
-        raise InputError(f"{one.where} is not a record of cross-play: {error}") from None
+    return opened(one, "cross-play", _checked)
 
 
 def _checked(found: Any) -> CrossplayRecord:
-    if not isinstance(found, dict) or found.get("kind") != "crossplay" or "format" not in found:
-        raise InputError("it is not a JSON object of the kind 'crossplay' with a format.")
-    version = found.pop("format")
-    found.pop("kind")
-    if type(version) is not int or version < 1:
-        raise InputError(f"its format is {shortened(version)}.")
-    if version > CROSSPLAY_FORMAT:
-        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads {CROSSPLAY_FORMAT}.")
+    take_format(found, "crossplay", CROSSPLAY_FORMAT)
     check_keys("record", found, [each.name for each in fields(CrossplayRecord)])
     for name in found:
         check_kind(name, found[name], _KINDS.get(name, dict))

@@ -9,11 +9,11 @@ configuration is exact. Reading a record executes nothing and imports nothing th
 import contextlib
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -37,6 +37,7 @@ _RUN: dict[str, type] = {
     "config": dict,
     "spec": dict,
 }
+T = TypeVar("T")
 _OPTIONAL = "separate_seeds"  # only in records for which it is true
 _EVALUATION = ("episodes", "greedy", "lengths", "metrics", "scores", "seed", "step")
 
@@ -52,15 +53,7 @@ def checked(found: Any, known: int, names: Collection[str]) -> dict[str, Any]:
     Raises:
         InputError: a key is missing, unknown, or of the wrong type.
     """
-    if not isinstance(found, dict) or "format" not in found:
-        raise InputError("it is not a JSON object with a format.")
-    if "kind" in found:
-        raise InputError(f"it is of the kind {shortened(found['kind'])}.")
-    version = found.pop("format")
-    if type(version) is not int or version < 1:
-        raise InputError(f"its format is {shortened(version)}.")
-    if version > known:
-        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads {known}.")
+    version = take_format(found, None, known)
     if version < known:
         raise InputError(
             f"its format {version} is of a version of Shoal before 0.2.0; delete it and run the study again."
@@ -92,6 +85,29 @@ def checked(found: Any, known: int, names: Collection[str]) -> dict[str, Any]:
     if found["evaluations"]:
         _check_curves("evaluations", found["evaluations"], seeds)
     return found
+
+
+def take_format(found: Any, kind: str | None, known: int) -> int:
+    """The format of a record, from JSON, out of which it and the kind are taken.
+
+    Args:
+        found: the contents of the file.
+        kind: what the record must name as its kind; None for the record of a run, which names none.
+        known: the newest format that is read.
+
+    Raises:
+        InputError: it is of another kind, or of a newer format, or there is none.
+    """
+    if not isinstance(found, dict) or "format" not in found:
+        raise InputError("it is not a JSON object with a format.")
+    if (named := found.pop("kind", None)) != kind:
+        raise InputError("it names no kind." if named is None else f"it is of the kind {shortened(named)}.")
+    version = found.pop("format")
+    if type(version) is not int or version < 1:
+        raise InputError(f"its format is {shortened(version)}.")
+    if version > known:
+        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads {known}.")
+    return version
 
 
 def check_behaviour(found: Mapping[str, Any]) -> None:
@@ -338,11 +354,24 @@ def opened_record(one: Stored) -> Record:
     Raises:
         InputError: it is damaged, of another program, or of a newer Shoal.
     """
+    return opened(one, "a run", _record)
+
+
+def opened(one: Stored, what: str, check: Callable[[Any], T]) -> T:
+    """Read and validate what is stored of ``what``, with ``check``, a function of its JSON.
+
+    Raises:
+        InputError: it is damaged, or ``check`` refuses it.
+    """
     found = one.contents()
     try:
-        return Record(**checked(found, RECORD_FORMAT, [each.name for each in fields(Record)]))
+        return check(found)
     except InputError as error:
-        raise InputError(f"{one.where} is not a record of a run: {error}") from None
+        raise InputError(f"{one.where} is not a record of {what}: {error}") from None
+
+
+def _record(found: Any) -> Record:
+    return Record(**checked(found, RECORD_FORMAT, [each.name for each in fields(Record)]))
 
 
 def readable_records(folder: Path) -> list[Record]:

@@ -233,8 +233,8 @@ def study(
     units = _separated(report, missing, where, chosen_seeds(cells, seeds)) if separate_seeds else cells
     known = held | report.seeds
     missing = [cell for cell in units if cell.name not in known]
-    if again is None:
-        report.games = _games_of(described, every, cells, where)
+    if again is None and described.crossplay is not None:
+        report.games = _games_of(described, every, cells, records_of_cells(where, every, silent), where)
     if cluster:
         check_cells(described, missing)
     with without_preallocation() if cluster else nullcontext():
@@ -273,19 +273,20 @@ def study(
     return report
 
 
-def _games_of(study: StudyFile, every: Sequence[Cell], cells: Sequence[Cell], records: Path) -> tuple[Played, ...]:
+def _games_of(
+    study: StudyFile, every: Sequence[Cell], cells: Sequence[Cell], held: Mapping[str, Record], records: Path
+) -> tuple[Played, ...]:
     """The groups of the study's cross-play that have a selected run, with what is recorded now.
 
     Args:
         study: the study.
         every: all its runs.
         cells: the selected ones.
+        held: the records of ``every``.
         records: the folder of records.
     """
-    if study.crossplay is None:
-        return ()
     names = {cell.name for cell in cells}
-    found = crossplays_of(study, every, records_of_cells(records, every, silent), records)
+    found = crossplays_of(study, every, held, records)
     return tuple(one for one in found if any(cell.name in names for cell in one.group.cells))
 
 
@@ -303,7 +304,7 @@ def _to_play(games: Sequence[Played], training: Sequence[Cell]) -> list[Group]:
 def _play(report: StudyReport, records: Path, every: Sequence[Cell], progress: bool) -> None:
     """Play the games of the groups whose runs are all recorded, and write a record of each."""
     held = records_of_cells(records, every, silent)
-    for one in _games_of(report.study, every, report.cells, records):
+    for one in _games_of(report.study, every, report.cells, held, records):
         if one.record is not None or one.missing:
             continue
         group = one.group

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.errors import InputError, shortened
+from shoal.errors import InputError
 from shoal.studies.archive import Stored, find, json_text, stored
 from shoal.studies.combinations import Combination
 from shoal.studies.plan import existing_path
@@ -23,6 +23,8 @@ from shoal.studies.record import (
     check_kind,
     check_list,
     check_record_number,
+    opened,
+    take_format,
 )
 from shoal.studies.study_file import StudyFile
 from shoal.studies.tuning.file import ranked
@@ -146,11 +148,7 @@ def opened_tuning_record(one: Stored) -> TuningRecord:
     Raises:
         InputError: it is damaged, of another program, or of a newer Shoal.
     """
-    found = one.contents()
-    try:
-        return _checked(found)
-    except InputError as error:
-        raise InputError(f"{one.where} is not a record of tuning: {error}") from None
+    return opened(one, "tuning", _checked)
 
 
 def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[str, Any] | None]:
@@ -220,15 +218,7 @@ def _span(span: Any) -> Any:
 
 
 def _checked(found: Any) -> TuningRecord:
-    if not isinstance(found, dict) or found.get("kind") != "tuning" or "format" not in found:
-        raise InputError("it is not a JSON object of the kind 'tuning' with a format.")
-    version = found.pop("format")
-    found.pop("kind")
-    if type(version) is not int or version < 1:
-        raise InputError(f"its format is {shortened(version)}.")
-    if version > TUNING_FORMAT:
-        raise InputError(f"its format {version} is of a newer version of Shoal; this one reads up to {TUNING_FORMAT}.")
-    if version == 1:
+    if take_format(found, "tuning", TUNING_FORMAT) == 1:
         found.setdefault("behaviour", [])
     check_keys("record", found, [field.name for field in fields(TuningRecord)])
     for name in found:
