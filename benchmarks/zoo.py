@@ -24,6 +24,10 @@ ENTRIES = {
     "3m": "mappo skirmish/3m --steps 5e5",
     "2s3z": "mappo skirmish/2s3z --steps 1e6",
     "3s5z": "mappo skirmish/3s5z",
+    "3s_vs_5z": "mappo skirmish/3s_vs_5z --steps 5e6 --recurrent None --hidden 64 64 --frame-stack 4 --num-envs 8 "
+    "--rollout-length 400 --epochs 15 --minibatches 1 --clip 0.05 --value-clip 0.05 --learning-rate 5e-4 --lr-final 1 "
+    "--entropy-coef 0.01 --critic-input agent --layer-norm --input-layer-norm --dead-value masked --eval-every 1e6 "
+    "--seed 50",
     "mmm2": "mappo skirmish/MMM2 --steps 3e6",
     "5m-universal": "mappo skirmish/5m --steps 733184 --seeds 3 --schedule-steps 2e6 --no-agent-id --network universal "
     "--critic-input concat",
@@ -33,7 +37,7 @@ ENTRIES = {
     "hanabi": "mappo hanabi/mini-2p",
     "half-cheetah": "mappo mamujoco/HalfCheetah-2x3 --sharing independent",
 }
-"""What ``shoal train`` is called with, by the policy's name; seed 0, or from seed 0 on."""
+"""What ``shoal train`` is called with, by the policy's name; seed 0, or from seed 0 on, where none is named."""
 MOST_BYTES = 10_000_000
 """Of all entries together."""
 
