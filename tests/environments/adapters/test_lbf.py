@@ -109,12 +109,15 @@ def test_episodes_start_as_lbforagings_do(task: str):
     assert (apart.sum(-1) > 0).all()
 
 
-def test_a_crowded_field_has_all_its_foods():
+def test_a_full_field_has_all_its_foods_and_players():
     pytest.importorskip("jumanji")
-    state = jax.jit(jax.vmap(lbf.Starts(lbf.parse_lbf_task("8x8-5p-6f"))))(jax.random.split(jax.random.key(1), 300))
+    assert lbf.make("8x8-58p-6f").spec.num_agents == 58
+    state = jax.jit(jax.vmap(lbf.Starts(lbf.parse_lbf_task("8x8-58p-6f"))))(jax.random.split(jax.random.key(1), 300))
     foods = np.asarray(state.food_items.position)
     distance = np.abs(foods[:, :, None] - foods[:, None])[:, *np.triu_indices(6, 1)]
     assert (distance.sum(-1) > 1).all() and foods.min() == 1 and foods.max() == 6
+    taken = np.concatenate([foods, np.asarray(state.agents.position)], axis=1)
+    assert (np.sort(taken @ [8, 1], axis=1) == np.arange(64)).all(), "each cell is taken once"
 
 
 def test_individual_rewards_add_up_to_the_teams(device: Environment):
@@ -262,7 +265,8 @@ def test_names_say_what_is_played():
         ("4x4-2p-1f", {}, "a side of at least 5"),
         ("9s-8x8-2p-2f", {}, "a sight of 1 to 8"),
         ("5x5-25p-1f", {}, "no room for 25 players"),
-        ("6x6-3p-4f", {}, "no room for 4 foods that lie apart: use backend 'host'"),
+        ("6x6-3p-5f", {}, "no room for 3 players and 5 foods that lie apart: use backend 'host'"),
+        ("6x6-33p-4f", {}, "no room for 33 players and 4 foods that lie apart: use backend 'host'"),
         (SMALL, {"horizon": 0}, "horizon must be"),
         (SMALL, {"horizon": 2**31 - 1}, "horizon must be at most"),
         (SMALL, {"levels": (1, 2, 3)}, "one number for each of 2 players, not 3"),

@@ -156,10 +156,11 @@ def lbf_spec(task: Task, horizon: int, shared: bool, levels: tuple[int, ...] | N
 
 
 def _device(spec: EnvSpec, task: Task, levels: tuple[int, ...] | None) -> "Environment":
-    if (task.side - 2) ** 2 - task.players <= 5 * (task.foods - 1):  # each food takes five cells at most
+    # Foods are placed first, and each takes five cells from the others at most.
+    if (task.side - 2) ** 2 <= 5 * (task.foods - 1) or task.players + task.foods > task.side**2:
         raise InputError(
-            f"{spec.name} may have no room for {task.foods} foods that lie apart: use backend 'host', where lbforaging "
-            "plays without those for which it finds no place."
+            f"{spec.name} may have no room for {task.players} players and {task.foods} foods that lie apart: use "
+            "backend 'host', where lbforaging plays without the foods for which it finds no place."
         )
     try:
         from jumanji.environments.routing.lbf.env import LevelBasedForaging
