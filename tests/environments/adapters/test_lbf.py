@@ -205,6 +205,21 @@ def test_an_episode_depends_on_its_seed_alone():
         np.testing.assert_array_equal(a.obs, b.obs)
 
 
+def test_every_episode_on_the_host_has_a_food():
+    """lbforaging itself starts four of ten episodes with so many players without food, which would count as won."""
+    env = host("5x5-23p-1f")
+    game, again = env.make(), env.make()
+    out, same = blank(env.spec), blank(env.spec)
+    for seed in range(12):
+        refresh(out, own_actions(env.spec))
+        game.reset(seed, out)
+        again.reset(seed, same)
+        np.testing.assert_array_equal(out.obs, same.obs)
+        refresh(out, own_actions(env.spec))
+        game.step(np.zeros(23, np.int32), out)
+        assert not out.last and out.metrics.tolist() == [0, 0]
+
+
 def test_individual_rewards_on_the_host():
     rewards = {}
     for reward in ("team", "individual"):

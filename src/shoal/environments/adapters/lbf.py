@@ -78,8 +78,8 @@ def make(
     The backends are two implementations of the same rules that differ in details. Jumanji's keeps a place for each food
     in the observation, lbforaging's lists the foods in sight first; near a wall lbforaging's players see others further
     off; only in Jumanji's is walking into another player illegal; and where lbforaging finds no place for a food in
-    1,000 attempts, it plays without it. Episodes start by the same rules (:class:`Starts`), but foods are placed before
-    the players.
+    1,000 attempts, it plays without it, but with at least one. Episodes start by the same rules (:class:`Starts`), but
+    foods are placed before the players.
 
     Args:
         task: the name without ``lbf/``; ``Foraging-…-v3`` is understood as well.
@@ -278,15 +278,18 @@ class Foraging:
         )
 
     def reset(self, seed: int, out: HostTimestep) -> None:
-        """Start an episode."""
-        for player in self._env.players:
-            player.position = None  # otherwise their old positions would count as occupied
-        observations, _ = self._env.reset(seed=seed)
+        """Start an episode; where lbforaging finds no place for any food, the next one that it draws."""
+        observations, draw = (), {"seed": seed}
+        self._foods = 0
+        while not self._foods:
+            for player in self._env.players:
+                player.position = None  # otherwise their old positions would count as occupied
+            observations, _ = self._env.reset(**draw)
+            self._foods, draw = np.count_nonzero(self._env.field), {}
         if self._levels is not None:  # lbforaging gives the players their levels in random order
             for player, level in zip(self._env.players, self._levels, strict=True):
                 player.level = level
             observations = self._env._make_gym_obs()
-        self._foods = np.count_nonzero(self._env.field)
         self._write_observations(observations, out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
