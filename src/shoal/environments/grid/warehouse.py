@@ -65,7 +65,7 @@ class Plan(NamedTuple):
 def plan_of(rows: int, columns: int, height: int) -> Plan:
     """The floor with ``rows`` x ``columns`` blocks of shelves, each two wide and ``height`` high.
 
-    The lower half of the middle block is left out, so that robots can queue before the two goals.
+    The lowest block of the middle column is left out, so that robots can queue before the two goals.
     """
     field = Field((height + 1) * rows + 2, 3 * columns + 1, reach=1)
     y, x = np.indices((field.rows, field.columns))
