@@ -235,8 +235,9 @@ def test_changes_of_images_need_images() -> None:
 
 
 def test_large_images_are_resized_without_overflow() -> None:
-    from shoal.environments.images import Look, _changed
+    from shoal.environments.images import MAX_RESIZED_PIXELS, Look, _changed
 
+    assert 255 * MAX_RESIZED_PIXELS + MAX_RESIZED_PIXELS // 2 < 2**32, "sums of white pixels, rounded"
     white = np.full((1, 1000, 1600, 1), 255, np.uint8)
     for xp in (np, jnp):
         assert (np.asarray(_changed(Look(resize=(7, 9)), xp.asarray(white))) == 255).all()

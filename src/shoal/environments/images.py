@@ -78,8 +78,8 @@ def arranged_image(image: Any, shape: Sequence[int]) -> np.ndarray:
 # Crop, greyscale and size.
 
 
-MAX_RESIZED_PIXELS = 2**32 // 255 - 1
-"""Largest number of pixels of an image that is resized: sums over them are of 32 bits."""
+MAX_RESIZED_PIXELS = 2**33 // (2 * 255 + 1) - 1
+"""Largest number of pixels of an image that is resized: sums over them, and a half of each to round, are of 32 bits."""
 LUMA = (299, 587, 114)
 """Weights in thousandths of red, green and blue (ITU-R BT.601)."""
 
