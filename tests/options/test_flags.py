@@ -1,6 +1,7 @@
 """Flags to configurations and back: what fits comes through unchanged, what does not is refused in one sentence."""
 
 import dataclasses
+import inspect
 import json
 import typing
 from typing import Any
@@ -14,7 +15,7 @@ from shoal import algorithms
 from shoal.errors import InputError
 from shoal.networks.body import Body
 from shoal.options import synonyms
-from shoal.options.flags import check_names, flags_of, override
+from shoal.options.flags import check_names, flags_of, options_from_json, override
 from shoal.options.synonyms import meant
 from shoal.presets import PRESETS, preset, preset_note
 from shoal.presets.tuned import OFF_POLICY
@@ -113,6 +114,28 @@ def test_no_flag_means_two_things() -> None:
 def test_numbers(name: str, value: Any, becomes: Any) -> None:
     found = flags_of(override(Settings(), {name: value}))[name]
     assert found == becomes and type(found) is type(becomes)
+
+
+def test_an_environment_is_built_from_json_as_from_its_options() -> None:
+    def make(
+        size=(3, 3), walls: tuple[tuple[int, int], ...] = (), names: tuple = (), groups: tuple[list[int], ...] = (),
+        ways: tuple[int, int] | tuple[tuple[int, int], ...] | None = None, rows=None, columns: list | None = None,
+        **rest,
+    ) -> None: ...  # fmt: skip
+
+    options = {
+        "size": (4, 4),
+        "walls": ((1, 2), (3, 4)),
+        "names": ("a", ("b", 1)),
+        "groups": ([1, 2], [3]),
+        "ways": ((1, 2), (3, 4), (5, 6)),
+        "rows": [[1], [2]],
+        "columns": [1],
+        "more": [1],
+    }
+    known = inspect.signature(make).parameters
+    assert options_from_json(json.loads(json.dumps(options)), known) == options
+    assert options_from_json({"size": 4, "ways": None}, known) == {"size": 4, "ways": None}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from shoal.bounds import Bounds, bounds_of
@@ -146,11 +146,22 @@ def _listed(fields: Mapping[str, Any]) -> dict[str, Any]:
 def options_from_json(options: Mapping[str, Any], known: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
     """A factory's options from JSON, which has lists in place of tuples.
 
-    ``known`` holds the factory's parameters; a list becomes a tuple if the parameter's annotation has one.
+    ``known`` holds the factory's parameters; a list becomes a tuple if the parameter's annotation has one, or else its
+    default is one. Lists inside it become tuples unless the annotation says otherwise.
     """
-    tuples = {
-        name
-        for name, parameter in known.items()
-        if any(typing.get_origin(option) is tuple for option in alternatives(parameter.annotation))
-    }
-    return {k: tuple(v) if k in tuples and isinstance(v, list) else v for k, v in options.items()}
+    hints = {name: _tuples_among(alternatives(parameter.annotation)) for name, parameter in known.items()}
+    for name, parameter in known.items():
+        hints[name] = hints[name] or [tuple] * isinstance(parameter.default, tuple)
+    return {name: _tupled(value, hints.get(name, ())) for name, value in options.items()}
+
+
+def _tuples_among(hints: Iterable[Any]) -> list[Any]:
+    return [hint for hint in hints if hint is tuple or typing.get_origin(hint) is tuple]
+
+
+def _tupled(value: Any, tuples: Sequence[Any]) -> Any:
+    """A JSON value as one of the types ``tuples``, as far as it has lists; unchanged where there are none."""
+    if not isinstance(value, list) or not tuples:
+        return value
+    kinds = [leaf for hint in tuples for kind in typing.get_args(hint) or (tuple,) for leaf in alternatives(kind)]
+    return tuple(_tupled(item, _tuples_among(kinds)) for item in value)
