@@ -115,6 +115,7 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "two copies given the same seed and the same actions differ: the observation of red",
     ),
     "memory": ("warning", "determinism", "an episode depends on earlier episodes"),
+    "tires": ("warning", "determinism", "with the same seed and the same actions, last is first False, True at step 4"),
     "roles": ("error", "interface", "spec.roles must be numbered"),
     "raises": ("error", "exception", "step 3 of episode 1 (seed 0), with the joint action ["),
     "raises at reset": ("error", "exception", "reset (episode 1, seed 0) raised ValueError: a wheel fell off."),

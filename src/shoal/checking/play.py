@@ -244,9 +244,12 @@ def play_episode(player: Copy, spec: EnvSpec, number: int, seed: int, rng: np.ra
 
 
 def repeat(player: Copy, spec: EnvSpec, episode: Episode, limit: int) -> HostTimestep:
-    """Repeat an episode's first ``limit`` actions from its seed; returns the timesteps."""
+    """Repeat an episode's first ``limit`` actions from its seed; returns the timesteps, fewer where it ends earlier."""
     seen = [player.reset(episode.seed)]
-    seen += [player.step(action) for action in episode.actions[:limit]]
+    for t, action in enumerate(episode.actions[:limit]):
+        if t and seen[-1].last:  # a game need not accept steps after its end
+            break
+        seen.append(player.step(action))
     timesteps = _stacked(spec, seen)
     _unwritten(spec, timesteps)
     return timesteps

@@ -60,6 +60,14 @@ def refuse(game: Any, out: HostTimestep) -> None:
     raise InputError("A wheel is missing.")
 
 
+def tire(game: "Game", out: HostTimestep) -> None:
+    """All episodes but the first end at step 4, and cannot be played any further."""
+    if game.total > HORIZON and game.t >= 4:
+        if game.t > 4:
+            fall_apart(game, out)
+        out.last[...] = True
+
+
 def put(field: str, index: Any, value: Any) -> Alter:
     def alter(game: Any, out: HostTimestep) -> None:
         getattr(out, field)[index] = value
@@ -96,6 +104,7 @@ FAULTS: dict[str, Alter] = {
     "undead": at(4, put("discount", 1, 0.0)),
     "chance": lambda game, out: put("obs", (0, 1), np.random.default_rng().random())(game, out),
     "memory": lambda game, out: put("obs", (0, 1), game.total)(game, out),
+    "tires": tire,
     "segfault": at(3, lambda game, out: os.kill(os.getpid(), signal.SIGSEGV)),
     "exit": at(3, lambda game, out: os._exit(3)),
     "sys.exit": at(3, lambda game, out: sys.exit("enough")),
