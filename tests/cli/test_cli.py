@@ -307,6 +307,10 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
             "train hasac mpe/simple_spread --env.continuous-actions --entropy-share 1",
             "entropy_share is for discrete actions, and mpe/simple_spread has continuous ones",
         ),
+        (
+            "train hatd3 mpe/simple_spread --env.continuous-actions --logit-coef 0.1",
+            "logit_coef is for discrete actions, and mpe/simple_spread has continuous ones",
+        ),
         ("train mappo mpe/simple_spread --target-entropy-rate 0.1", "target_entropy_rate is a step towards"),
         ("train mappo mpe/simple_spread --value-norm none --value-norm-beta 0.9", "value_norm_beta is that of the"),
         ("train mappo mpe/simple_spread --folder a\0b", "holds the character NUL"),

@@ -448,6 +448,8 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
 _OF_BOXES = ("draws", "log_std", "noise", "noise_final", "noise_fraction", "target_noise", "target_noise_clip", "value")
 _OF_DISCRETE = ("action", "entropy_share", "relaxation", "temperature")
 """Options of Shoal's algorithms that have an effect with one kind of actions only."""
+_OF_DISCRETE_IN = {"logit_coef": ("facmac", "haddpg", "hatd3")}
+"""Options that have an effect with discrete actions only in these algorithms, and with both kinds in others."""
 
 
 _OF_WORKERS = ("num_workers", "worker_timeout")
@@ -502,8 +504,10 @@ def without_effect(
         for need in _NEEDS.get(plain, ()):
             if sides and all(_unmet(need, side, found, plain) for side in sides):
                 unused.setdefault(name, f"{name} {need.sentence}, or leave out {name}.")
-        ours = shipped and any(found[side + plain].kind.__module__.startswith("shoal.") for side in sides)
-        if ours and plain in (*_OF_BOXES, *_OF_DISCRETE):
+        modules = [found[side + plain].kind.__module__ for side in sides]
+        ours = shipped and any(module.startswith("shoal.") for module in modules)
+        some = all(module.rpartition(".")[2] in _OF_DISCRETE_IN.get(plain, ()) for module in modules)
+        if ours and (some or plain in (*_OF_BOXES, *_OF_DISCRETE)):
             own, other = ("continuous", "discrete") if plain in _OF_BOXES else ("discrete", "continuous")
             if isinstance(spec().action, Discrete) == (plain in _OF_BOXES):
                 said = f"{name} is for {own} actions, and {environment} has {other} ones: leave out {name}."
