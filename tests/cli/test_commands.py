@@ -82,6 +82,7 @@ VALUES = [
     ("anything", -2.5),
     ("anything", False),
     ("guessed", -7),
+    ("shape", (-4, 5, 6)),
 ]
 
 

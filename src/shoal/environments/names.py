@@ -150,9 +150,12 @@ def check_name(name: str) -> None:
 
 
 def hint_of(option: inspect.Parameter, default: Any) -> Any:
-    """The type of an option on the command line: its annotation, else the type of its default."""
+    """The type of an option on the command line: its annotation, else the type of its default (of all its items)."""
     if not isinstance(option.annotation, str) and option.annotation not in (option.empty, Anything):
         return option.annotation
+    kinds = {type(item) for item in default} if isinstance(default, tuple) else set()
+    if len(kinds) == 1 and kinds <= {int, float, str}:
+        return tuple[*kinds, ...]
     return Anything if default is option.empty or default is None else type(default)
 
 

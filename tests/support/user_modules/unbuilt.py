@@ -23,6 +23,7 @@ def typed(
     folder: Path | None = None,
     anything=None,
     guessed=2,
+    shape=(3, 3),
 ) -> HostEnvironment:
     raise AssertionError("never built")
 
