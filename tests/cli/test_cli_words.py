@@ -170,3 +170,5 @@ def test_values_of_files_are_read_by_the_same_function() -> None:
         InputError, match=r"^x must be a list or tuple with each item a whole number or None, not \(1,\)\.$"
     ):
         convert_value("x", (1,), tuple[int, int] | None)
+    with pytest.raises(InputError, match=r"^x cannot be 'nan'; it takes NUMBER\.$"):
+        convert_value("x", Words(("nan",)), float)

@@ -158,8 +158,7 @@ def _read(words: Words, option: Any) -> Any:
     if option is int and word.isascii():
         with contextlib.suppress(ValueError):  # 1e3, or thousands of digits
             return int(word)
-    number = _number(word)
-    return number if option is float and isinstance(number, float) else _fitted(number, option)
+    return _fitted(_number(word), option)
 
 
 def _number(word: str) -> Any:
