@@ -19,6 +19,7 @@ from shoal.training import ending, trainer
 from shoal.training.ending import Standing
 from shoal.training.evaluation import BEST_FOLDER, Selection
 from shoal.training.settings import Settings
+from shoal.types import Replay
 from support import trained
 
 PER_UPDATE, UPDATES, EVERY = 24, 24, 3
@@ -239,6 +240,25 @@ def test_calls_are_shortened_to_the_time_that_is_left() -> None:
     assert ending.call_size(SETTINGS, Standing(0), None, 1.0) == 4
     assert ending.call_size(SETTINGS, Standing(UPDATES - 3), 1e-6, 1.0) == 3
     assert ending.call_size(SETTINGS, Standing(1), 5.0, 1.0) == 1
+
+
+@pytest.mark.parametrize(("limit", "sizes"), [({}, [4, 5, 4, 27]), ({"time_budget": 1e6}, [1, 8, 1, 30])])
+def test_a_call_ends_where_learning_begins(
+    limit: dict[str, Any], sizes: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update then takes longer, so a call as long as those before would be far longer than a second."""
+    made, seen = trained._made(), []
+    replay = Replay(lambda traj: traj.action, capacity=4800, warm_up=480, draws=1, batch=2, length=1, period=1)
+    monkeypatch.setattr(made, "algorithm", made.algorithm._replace(replay=replay))  # 9 rollouts of 4 × 12 only fill it
+
+    def advance(state: Any, n: Any) -> Any:
+        seen.append(int(n))
+        stats = jax.tree.map(lambda x: np.repeat(x, n, 0), trained.STATS)
+        return state, ({"loss": np.ones((n, 1))}, stats)
+
+    idle = trained.Idle(tmp_path, 40, tensorboard=False, **limit)
+    idle.program = idle.program._replace(start=lambda state: advance, capacity=256)
+    assert idle.run() and seen == sizes
 
 
 def test_progress_is_that_of_the_nearest_end() -> None:

@@ -165,17 +165,22 @@ def seconds_left(settings: Settings, at: Standing) -> Seconds:
     return math.inf if settings.time_budget is None else settings.time_budget - at.seconds
 
 
-def call_size(settings: Settings, at: Standing, per_update: Seconds | None, target: Seconds) -> int:
+def call_size(settings: Settings, at: Standing, per_update: Seconds | None, target: Seconds, filling: int = 0) -> int:
     """The number of updates of the next call: as many as take ``target``, and none that begins after the time is up.
+
+    A call ends where replay buffers hold enough to learn from: how long the updates that follow take is not known.
 
     Args:
         settings: the run's.
         at: its progress; the run has not ended.
         per_update: duration of an update in the last call; None before the first one.
         target: duration of a call.
+        filling: updates of the run that only fill replay buffers.
     """
     left = settings.num_updates - at.update
-    if per_update is None:
+    if at.update < filling:
+        left = min(left, filling - at.update)
+    if per_update is None or at.update == filling:
         return min(FIRST if settings.time_budget is None else 1, left)
     time, per_update = seconds_left(settings, at), max(per_update, 1e-9)
     most = left if math.isinf(time) else math.ceil(time / per_update)

@@ -19,7 +19,7 @@ from shoal.storage.checkpoint import BuffersError, Checkpoints, to_host
 from shoal.storage.log import LOG_FILE, Log, or_none, read_log
 from shoal.storage.step_folders import committed_steps
 from shoal.system.shipped import page
-from shoal.training import checks, ending, evaluation, hosted, hosts
+from shoal.training import checks, ending, evaluation, feed, hosted, hosts
 from shoal.training.callbacks import Hooks
 from shoal.training.ending import Standing
 from shoal.training.hosts import Order
@@ -107,6 +107,8 @@ class Trainer:
         self.env, self.algorithm, self.settings, self.layout, self.guard = env, algorithm, settings, layout, guard
         self._key = key
         self.per_row = max(1, settings.num_updates // settings.rows)
+        self._filling = feed.updates_before_learning(algorithm.replay, settings.num_envs, settings.rollout_length)
+        """Updates that only fill replay buffers, which takes less time than to learn from them."""
         self.progress = Progress(settings.num_updates * settings.steps_per_update, settings.seeds, shown)
         self.program: Program = self._program(remake or (lambda: algorithm))
         self.crew = hosts.crew()
@@ -247,7 +249,8 @@ class Trainer:
                 pace = Pace(settings.checkpoint_seconds)
                 while not self.ended and not self.stop.asked:
                     self.hooks.check()
-                    n = min(ending.call_size(settings, self.at, per_update, CALL_SECONDS), self.program.capacity)
+                    n = ending.call_size(settings, self.at, per_update, CALL_SECONDS, self._filling)
+                    n = min(n, self.program.capacity)
                     n = min(n, self.selection.until_next(self.update)) if self.selection else n
                     n = self.hooks.call_size(n, self.per_row - self._row.get("count", 0))
                     began = time.monotonic()
