@@ -169,6 +169,14 @@ def test_a_program_with_a_key_is_traced_once(capsys: pytest.CaptureFixture) -> N
 
 
 @pytest.mark.usefixtures("unset")
+def test_a_program_that_cannot_be_read_is_compiled_again() -> None:
+    """Such as one of root's, after a command with sudo; here a folder has its name, since root may read every file."""
+    program_cache.use()
+    (program_cache.folder() / "shoal-k-cache").mkdir()
+    assert program_cache.compiled("k", jax.devices()[:1], lambda: jax.jit(lambda x: 2 * x).lower(1.0))()(1.0) == 2
+
+
+@pytest.mark.usefixtures("unset")
 def test_a_program_that_jax_had_stored_is_not_stored_again() -> None:
     program_cache.use()
 

@@ -154,12 +154,16 @@ def compiled(key: str, devices: Sequence[Any], lower: Callable[[], Any]) -> Call
         devices: those that run it.
         lower: traces it, in the calling thread.
     """
-    path = _path(key)
-    if path is None or not path.exists():
+
+    def anew() -> Callable[[], Any]:
         lowered = lower()
         return begin(lambda: _compiled(key, lowered))
+
+    path = _path(key)
+    if path is None or not path.exists():
+        return anew()
     loaded = begin(lambda: stored(key, devices))
-    return lambda: loaded() or compiled(key, devices, lower)()
+    return lambda: loaded() or anew()()
 
 
 def stored(key: str, devices: Sequence[Any]) -> Any:
