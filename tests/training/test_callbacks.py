@@ -16,7 +16,7 @@ from shoal.errors import CallbackError, InputError
 from shoal.storage import log
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import ending
-from shoal.training.callbacks import Hooks, accepted
+from shoal.training.callbacks import Hooks, accepted, with_callbacks
 from shoal.training.ending import Standing
 from shoal.training.evaluation import BEST_FOLDER
 from shoal.training.settings import Settings
@@ -327,6 +327,26 @@ def test_a_fault_at_the_end_is_printed(tmp_path: Path, capsys: pytest.CaptureFix
     assert run.finished and other.ended is not None
     said = capsys.readouterr().err
     assert "in on_end at step 24." in said and "Traceback" in said
+
+
+def test_ctrl_c_in_a_callback_at_the_end_ends_each_once() -> None:
+    """A logger that was interrupted while it uploads would begin again, and call the run interrupted."""
+    said: list[tuple[str, str]] = []
+
+    class Ending(shoal.Callback):
+        def __init__(self, name: str):
+            self.name = name
+
+        def on_end(self, context: shoal.Context) -> None:
+            said.append((self.name, context.status))
+            if self.name == "slow":
+                raise KeyboardInterrupt
+
+    trainer: Any = SimpleNamespace(close=lambda: None)
+    with pytest.raises(KeyboardInterrupt):  # noqa: SIM117
+        with with_callbacks(SimpleNamespace(finished=True), trainer, [Ending("slow"), Ending("other")]):
+            pass
+    assert said == [("slow", "finished"), ("other", "finished")]
 
 
 def test_an_input_error_at_the_start_is_the_users(tmp_path: Path) -> None:

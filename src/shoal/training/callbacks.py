@@ -387,12 +387,16 @@ class Hooks:
             raise self._fault
 
     def end(self, status: Status, error: BaseException | None = None) -> None:
-        """Call ``on_end`` of all callbacks that were started; their exceptions are printed."""
-        for callback in self._begun:
+        """Call ``on_end`` of all callbacks that were started, once; their exceptions are printed."""
+        while self._begun:
             assert self.context is not None
             self.context.status, self.context.error = status, error
             self._fault = None
-            self._call(callback, "on_end")
+            try:
+                self._call(self._begun.pop(0), "on_end")
+            except KeyboardInterrupt:
+                self.end(status, error)  # of the others
+                raise
             if self._fault is not None:
                 notices.warn(f"{self._fault.trace}{self._fault}")
 
