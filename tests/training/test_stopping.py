@@ -82,6 +82,21 @@ def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_handler_of_a_program_in_which_python_is_embedded_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python tells it as None, and cannot put it back."""
+    get, put = signal.getsignal, signal.signal
+
+    def told(handler: Any, number: int) -> Any:
+        return None if number == signal.SIGHUP else handler
+
+    monkeypatch.setattr(signal, "getsignal", lambda number: told(get(number), number))
+    monkeypatch.setattr(signal, "signal", lambda number, handler: told(put(number, handler), number))
+    before = get(signal.SIGHUP)
+    with Stop(pytest.fail).listening():
+        assert get(signal.SIGHUP) == before and get(signal.SIGTERM) != signal.SIG_DFL
+    assert get(signal.SIGHUP) == before
+
+
 def test_outside_of_the_main_thread_signals_are_left_alone() -> None:
     failed: list[Exception] = []
 

@@ -46,8 +46,16 @@ class Stop:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        caught = [number for number in SIGNALS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
-        before, outer = {number: signal.signal(number, self._ask) for number in caught}, _listening
+        there = {number: signal.getsignal(number) for number in SIGNALS}
+        # None stands for a handler of the program in which Python is embedded, which could not be put back.
+        before = {
+            number: handler
+            for number, handler in there.items()
+            if handler is not None and (number == signal.SIGINT or handler != signal.SIG_IGN)
+        }
+        for number in before:
+            signal.signal(number, self._ask)
+        outer = _listening
         _listening = self
         try:
             yield
