@@ -1,6 +1,7 @@
 """What worker processes leave behind: nothing, whatever their games have started and however they end."""
 
 import os
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -68,6 +69,13 @@ def test_a_run_whose_games_raise_when_they_are_closed_keeps_its_evaluation(tmp_p
     quiet: dict[str, Any] = {"progress": False, "tensorboard": False, "num_workers": 0}
     run = shoal.train("ippo", counters.hosted(False, "close"), folder=tmp_path / "run", **sizes, **quiet)
     assert run.finished and run.evaluation is not None and (tmp_path / "run" / "evaluation.json").exists()
+
+
+def test_a_path_among_the_folders_of_modules_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python does, which searches only folders named by text."""
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("elsewhere")])
+    with closing(Pool(counters.hosted(False), 1, 2, 1)) as pool:
+        play(pool, 1)
 
 
 def test_processes_that_cannot_be_started_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,12 @@ environment by number. The process imports JAX only if the environment needs it.
 
 import contextlib
 import faulthandler
-import json
 import os
 import pickle
 import re
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -186,10 +184,6 @@ class Here:
 # The process.
 
 
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from shoal.checking import process; "
-    "process.main(*map(int, sys.argv[1:]))"
-)
 _ASK = getattr(signal, "SIGUSR1", None)
 """Signal on which the process writes its stack."""
 _LOOK = 0.5
@@ -208,14 +202,7 @@ class Process:
         self._answers, answers = os.pipe()
         self._trace = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-c",
-                _PROGRAM,
-                json.dumps(sys.path),
-                *map(str, (orders, answers, self._trace.fileno())),
-            ],
+            isolation.child_command(__name__, orders, answers, self._trace.fileno()),
             stdin=subprocess.DEVNULL,
             pass_fds=(orders, answers, self._trace.fileno()),
             env={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | isolation.child_environment(),

@@ -8,7 +8,6 @@ gone.
 
 import contextlib
 import faulthandler
-import json
 import mmap
 import os
 import pickle
@@ -286,12 +285,6 @@ def end_with(parent: int) -> None:
 # The training process's side: start, send, read, kill.
 
 
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from shoal.rollouts import worker; "
-    "worker.main(*map(int, sys.argv[1:]))"
-)
-
-
 class Worker:
     """A worker process and its pending orders."""
 
@@ -326,8 +319,7 @@ class Worker:
             orders, self.orders = pipe()
             self.answers, answers = pipe()
             self.process = subprocess.Popen(
-                # Without -P the working directory would precede the standard library on the path.
-                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(sys.path), str(orders), str(answers), str(memory)],
+                isolation.child_command(__name__, orders, answers, memory),
                 stdin=subprocess.DEVNULL,
                 pass_fds=(orders, answers, memory),
                 stdout=subprocess.DEVNULL if quiet else None,

@@ -7,6 +7,7 @@ working directory before any other settings, and its versions 3.9.0 to 3.10.8 ex
 appends its warnings, such as that a simulation is unstable, to ``MUJOCO_LOG.TXT`` in the working directory.
 """
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,16 @@ OWN_SETTINGS = Path(__file__).with_name("matplotlibrc")
 def child_environment() -> dict[str, str]:
     """Environment variables for a Python process that Shoal starts."""
     return {**os.environ, SAFE_PATH: "1"}
+
+
+def child_command(module: str, *numbers: int) -> list[str]:
+    """The command of a Python process that searches the folders of this one for modules, and calls ``main`` of one of
+    them with ``numbers``."""
+    program = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    program += f"import {module} as started; started.main(*map(int, sys.argv[1:]))"
+    folders = [folder for folder in sys.path if isinstance(folder, str)]  # Python passes over others, such as a Path
+    # Without -P the working directory would precede the standard library on the path.
+    return [sys.executable, "-P", "-c", program, json.dumps(folders), *map(str, numbers)]
 
 
 @contextmanager
