@@ -37,6 +37,8 @@ def test_a_learner_with_keys_is_finite_unless_another_array_is_not() -> None:
     check_learner(learner(1.0), 1, 0, 0, Path())
     with pytest.raises(NonFiniteError, match="policy/theta of seed 0 is not finite"):
         check_learner(learner(np.nan), 1, 0, 0, Path())
+    with pytest.raises(NonFiniteError, match="not finite before the first update, so nothing is saved: the algorithm"):
+        check_learner(learner(np.nan), 0, 0, -1, Path())
 
 
 def test_keys_that_are_gathered_from_other_hosts_stay_typed() -> None:

@@ -548,6 +548,11 @@ def check_learner(learner: Learner, update: int, seed: int, saved: int, folder: 
 
 
 def _refuse(name: str, seed: int, value: Any, update: int, saved: int, folder: Path) -> NoReturn:
+    if update == 0:
+        raise NonFiniteError(
+            f"{name} of seed {seed} is {value} before the first update, so nothing is saved: the algorithm or its "
+            f"networks begin with it."
+        )
     raise NonFiniteError(
         f"{name} of seed {seed} is {value} after update {update}; the checkpoint after update {saved} is kept. Large "
         f"rewards or inputs (--normalise-rewards, --normalise-inputs) or a high learning rate may be the cause; a new "
