@@ -22,7 +22,9 @@ from shoal.errors import InputError
 from shoal.loggers.logger import values_of
 from shoal.loggers.mlflow_tracking import _key
 from shoal.storage import log
+from shoal.training.callbacks import with_callbacks
 from shoal.training.ending import Standing
+from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from support import trained
 
@@ -327,6 +329,21 @@ def test_a_missing_package_is_named(name: str, tmp_path: Path, monkeypatch: pyte
     logger = shoal.WandbLogger("p") if name == "wandb" else shoal.MLflowLogger(tmp_path / "store")
     with pytest.raises(InputError, match=f"needs {name}: pip install '{name}>="):
         started(tmp_path, logger)
+
+
+def test_ctrl_c_while_a_tracker_starts_is_no_failure_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is no run of it to be ended."""
+
+    class Waiting(shoal.WandbLogger):
+        def begin(self, context: shoal.Context, stored: Any) -> Any:
+            raise KeyboardInterrupt
+
+    shown = Progress(1, 1, False)
+    trainer: Any = SimpleNamespace(settings=Settings(), at=Standing(0), step=0, progress=shown, close=lambda: None)
+    run = SimpleNamespace(folder=tmp_path, evaluation=None)
+    with pytest.raises(KeyboardInterrupt), with_callbacks(run, trainer, [Waiting("p")]):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_sent_are_finite_means_and_values_of_seeds() -> None:

@@ -31,6 +31,8 @@ class Logger(Callback):
     """Its name."""
     file: str
     """Name of the file in the run's folder that holds the id of the tracker's run."""
+    _begun = False
+    """Whether the tracker's run has been started."""
 
     @abstractmethod
     def begin(self, context: Context, stored: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -63,9 +65,10 @@ class Logger(Callback):
 
     def on_start(self, context: Context) -> None:
         """Start or continue the tracker's run."""
-        self._failed, self._sent = False, (-1, frozenset[str]())
+        self._begun, self._failed, self._sent = False, False, (-1, frozenset[str]())
         path = reading.own_file(context.folder, self.file)
         stored = self.begin(context, _stored(path))
+        self._begun = True
         write_text(path, dumps(stored, self.file, indent=1) + "\n")
 
     def on_evaluation(self, context: Context, metrics: Metrics) -> None:
@@ -81,6 +84,8 @@ class Logger(Callback):
 
     def on_end(self, context: Context) -> None:
         """Send the summary and end the tracker's run, the latter also if the tracker has failed before."""
+        if not self._begun:  # Ctrl-C came while it was started
+            return
         self._try(context, lambda: self.finish(context, summary_of(context)))
         self._try(context, lambda: self.end(context), always=True)
 
