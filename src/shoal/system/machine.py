@@ -4,6 +4,8 @@ import os
 import re
 from pathlib import Path
 
+from shoal.system.control_groups import core_quota
+
 # Cores.
 
 
@@ -14,6 +16,7 @@ CORES_VARIABLE = "SHOAL_CORES"
 def cores() -> int:
     """Cores that this process may use: fewer than the machine's in a container, a batch job, or a task of a cluster."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    here = min(here, core_quota() or here)
     limit = os.environ.get(CORES_VARIABLE, "")
     return min(here, int(limit)) if re.fullmatch("0*[1-9][0-9]{0,8}", limit) else here
 

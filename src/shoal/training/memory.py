@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.bounds import bounds_text
 from shoal.errors import InputError
+from shoal.system.control_groups import free_memory
 from shoal.types import Box, EnvSpec, PyTree
 
 SHARE = 0.8
@@ -27,7 +28,9 @@ def free(device: Any) -> int | None:
             lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         except OSError:
             return None
-        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+        found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        found += [] if (left := free_memory()) is None else [left]  # in a container
+        return min(found, default=None)
     if device.process_index != jax.process_index():
         return None
     stats = device.memory_stats() or {}
