@@ -142,6 +142,24 @@ def test_a_logarithmic_axis_needs_positive_values() -> None:
     charts.efficiency({"A": (STEPS, below)}, vertical="symlog")
 
 
+@pytest.mark.parametrize("vertical", ["linear", "log", "symlog"])
+def test_names_of_reference_values_stand_beside_their_lines(
+    vertical: Vertical, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On each scale, where the lines are far enough apart."""
+    found: list[Any] = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: found.append(figure))
+    point = np.geomspace(1.0, 1000.0, 9)
+    marks = {"low": 100.0, "high": 600.0} if vertical == "linear" else {"low": 2.0, "middle": 10.0, "high": 500.0}
+    chart = charts.efficiency({"A": (STEPS, Band(point, point, point))}, vertical=vertical, marks=marks)
+    figures.draw([chart], tmp_path / "a.png")
+    found[0].draw_without_rendering()
+    (axes,) = found[0].axes
+    for text in axes.texts:
+        box, line = text.get_window_extent(), axes.transData.transform((0.0, marks[text.get_text().strip()]))[1]
+        assert box.y0 < line < box.y1
+
+
 def test_estimates_have_a_dot_and_an_interval_in_each_panel(tmp_path: Path) -> None:
     one = {"A": (0.5, 0.2, 0.8), "B": (0.4, float("nan"), float("nan"))}
     single = figures.draw(charts.estimates({"IQM": one}), tmp_path / "one.png")

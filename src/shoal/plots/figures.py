@@ -272,14 +272,11 @@ def _draw_marks(axes: Any, marks: Mapping[str, float | int]) -> None:
     for value in marks.values():
         axes.axhline(value, **_REFERENCE)
     axes.autoscale_view()
-    bottom, top = axes.get_ylim()
-    gap, free = 0.05 * (top - bottom), -np.inf
+    place, free = axes.transScale + axes.transLimits, -np.inf  # to shares of the height, whatever the axis' scale
     for name, value in sorted(marks.items(), key=lambda item: item[1]):
-        free = max(value, free)
-        axes.annotate(
-            f" {name}", (1.0, free), xycoords=("axes fraction", "data"), fontsize=8.5, color=FAINT, va="center"
-        )
-        free += gap
+        free = max(float(place.transform((0.0, value))[1]), free)
+        axes.annotate(f" {name}", (1.0, free), xycoords="axes fraction", fontsize=8.5, color=FAINT, va="center")
+        free += 0.05
 
 
 def _draw_rows(axes: Any, panel: Estimates, colours: Sequence[str]) -> None:
