@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.reporting import replays as module
-from shoal.reporting.replays import replays
+from shoal.reporting.replays import pack, replays
 from support.browser import Browser
 from support.unplayed_episodes import bare, battle, made_of, painted, pushing, talking
 
@@ -266,6 +266,46 @@ def test_colours_of_actions_are_numbered_and_not_said_to_differ_where_they_are_m
         assert {str(action) for action in episode.actions[: len(episode.rewards), 0].ravel()} <= set(said)
 
     browser.open(page(document), look)
+
+
+RECTANGLES = """() => {
+    window.drawn = { "sp-canvas": [], "sp-heat": [] };
+    const fill = CanvasRenderingContext2D.prototype.fillRect;
+    CanvasRenderingContext2D.prototype.fillRect = function (...given) {
+        window.drawn[this.canvas.className]?.push(given);
+        fill.apply(this, given);
+    };
+}"""
+
+
+@pytest.mark.parametrize("agents", [3, 60, 130])
+def test_the_rows_and_columns_of_many_agents_are_all_shown(browser: Browser, page: Page, agents: int) -> None:
+    """The actions of each agent within its own row, and the attention to all agents within the canvas."""
+    steps, attends = 2, agents < 100
+    arrays = {"rewards": np.zeros((steps, agents)), "actions": np.zeros((steps, agents, 1), int)}
+    arrays |= {"attention": np.full((steps, agents, agents), 1 / agents)} if attends else {}
+    episode = {"kind": "none", "fixed": None, "length": steps, "steps": None, "score": 0.0, "packed": pack(arrays)}
+    each = range(agents)
+    run = {"label": "one", "agents": [f"agent_{i}" for i in each], "dims": [2] * agents, "obs_dims": [0] * agents}
+    run |= {"space": {"kind": "discrete", "n": 2}, "score": "sum", "scored": [*each]}
+    document = {"format": 1, "fixed": [], "runs": [run | {"seeds": [{"seed": 0, "episodes": [episode]}]}]}
+
+    def look(page: Any) -> tuple[list[list[float]], list[list[float]], float]:
+        state(page)
+        page.evaluate(RECTANGLES)
+        page.locator(".sp-canvas").first.focus()
+        page.keyboard.press("ArrowRight")
+        until(page, step=1)
+        state(page)
+        found = page.evaluate("window.drawn")
+        return found["sp-canvas"], found["sp-heat"], page.locator(".sp-heat").evaluate("(x) => x.clientWidth")
+
+    rows, cells, width = browser.open(page(document), look)
+    tops = [top for _, top, _, _ in rows[: steps * agents : steps]]
+    apart = np.diff(tops)
+    height = rows[0][3]
+    assert apart == pytest.approx(apart[0]) and 0.6 * apart[0] < height < apart[0]
+    assert not attends or (len(cells) > agents**2 and max(left + wide for left, _, wide, _ in cells) <= width)
 
 
 def test_colours_follow_the_scheme_while_it_is_open(

@@ -133,23 +133,26 @@
     const n = episode.run.agents.length;
     const left = Math.min(130, width * 0.3);
     const line = Math.min(26, (height - 40) / n);
+    const gap = Math.min(2, 0.15 * line); // rows of hundreds of agents are thinner than two gaps of 2 pixels
     const column = (width - left - 6) / episode.shown;
     for (let i = 0; i < n; i += 1) {
       const top = 4 + i * line;
       const name = episode.run.agents[i];
       const ink = i === view.agent ? colours.accent : colours.ink;
       const words = name.length > 16 ? `${name.slice(0, 15)}…` : name;
-      parts.write(pen, words, 4, top + line / 2, Math.min(13, line * 0.7), ink, "left", i === view.agent);
+      const size = Math.min(13, line * 0.7);
+      if (size >= 4) parts.write(pen, words, 4, top + line / 2, size, ink, "left", i === view.agent);
+      else if (i === view.agent) parts.write(pen, words, 4, Math.max(top + line / 2, 7), 12, ink, "left", true);
       for (let t = 0; t < episode.shown; t += 1) {
         const [colour, opacity, number] = tint(episode, t, i);
         pen.fillStyle = colour;
         pen.globalAlpha = opacity;
-        pen.fillRect(left + t * column, top + 2, Math.max(column - (column > 4 ? 1 : 0), 0.5), line - 4);
+        pen.fillRect(left + t * column, top + gap, Math.max(column - (column > 4 ? 1 : 0), 0.5), line - 2 * gap);
         pen.globalAlpha = 1;
-        const size = Math.min(11, line - 6);
-        if (number === undefined || size < 8 || column < 4 + 0.65 * size * String(number).length) continue;
+        const digits = Math.min(11, line - 6);
+        if (number === undefined || digits < 8 || column < 4 + 0.65 * digits * String(number).length) continue;
         const dark = LIGHT.includes(colour) ? "#111111" : "#ffffff";
-        parts.write(pen, String(number), left + (t + 0.5) * column, top + line / 2, size, opacity < 1 ? colours.ink : dark);
+        parts.write(pen, String(number), left + (t + 0.5) * column, top + line / 2, digits, opacity < 1 ? colours.ink : dark);
       }
       scene.spots.push({ agent: i, row: true, x: 0, y: top + line / 2, reach: line / 2 });
     }

@@ -114,7 +114,10 @@
       count = names.length;
       const width = canvas.clientWidth || 240;
       left = Math.min(90, width * 0.34);
-      side = Math.max(6, Math.min(26, (width - left - 2) / count));
+      const named = (width - left - 2) / count >= 10;
+      if (!named) left = 2; // rows too low for names leave their room to the columns, which all have to fit
+      side = Math.min(26, (width - left - 2) / count);
+      const cell = side < 4 ? side : side - 1;
       const height = 20 + side * count;
       const pen = parts.fit(canvas, width, height);
       const size = Math.min(12, side * 0.7);
@@ -122,23 +125,23 @@
         const y = 18 + i * side;
         const ink = i === agent ? colours.accent : colours.ink;
         const name = names[i].length > 13 ? `${names[i].slice(0, 12)}…` : names[i];
-        if (side >= 10) {
+        if (named) {
           parts.write(pen, name, left - 4, y + side / 2, size, ink, "right", i === agent);
           parts.write(pen, String(i), left + (i + 0.5) * side, 9, size, colours.faint);
         }
         for (let k = 0; k < count; k += 1) {
           pen.fillStyle = colours.line;
           pen.globalAlpha = 0.5;
-          pen.fillRect(left + k * side, y, side - 1, side - 1);
+          pen.fillRect(left + k * side, y, cell, cell);
           pen.fillStyle = colours.accent;
           pen.globalAlpha = Math.max(0, Math.min(1, weights[i * count + k])) || 0;
-          pen.fillRect(left + k * side, y, side - 1, side - 1);
+          pen.fillRect(left + k * side, y, cell, cell);
         }
         pen.globalAlpha = 1;
       }
       pen.strokeStyle = colours.accent;
       pen.lineWidth = 2;
-      pen.strokeRect(left, 18 + agent * side, count * side - 1, side - 1);
+      pen.strokeRect(left, 18 + agent * side, count * side - 1, Math.max(cell, 1));
       const own = Array.from(weights.subarray(agent * count, (agent + 1) * count));
       const most = own.indexOf(Math.max(...own));
       note.textContent = most < 0 ? "" : `largest for ${names[most]} (${Math.round(100 * own[most])} %)`;
