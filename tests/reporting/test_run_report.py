@@ -77,6 +77,29 @@ def test_the_report_has_the_numbers_of_the_files(tmp_path: Path) -> None:
     check_harmless(found)
 
 
+def test_a_metric_that_is_called_score_is_shown_beside_the_score(tmp_path: Path) -> None:
+    folder = run(tmp_path / "one", SCORES)
+    goals = {"mean": 7.0, "low": 6.0, "high": 8.0, "per_seed": [6.0, 7.0, 8.0]}
+    edit(folder / "evaluation.json", lambda told: told["metrics"].update(score=goals))
+    (folder / references.REFERENCES_FILE).write_text(
+        json.dumps({"scores": {"random actions": {"mean": 0.5, "per_seed": [0.5], "metrics": {"score": goals}}}})
+    )
+    log = Log(folder, tensorboard=False)
+    log.resume(192)
+    log.write({"step": 240, "return": [1.0, 2.0, 4.0], "score": [6.0, 7.0, 8.0]})
+    found = report(folder, replays=False)
+    table = next(rows for caption, rows in found.tables.items() if caption.startswith("Mean [range"))
+    assert [row[:2] for row in table[1:]] == [
+        ["Score", "2.3 [1.0, 4.0]"],
+        ["Win rate (%)", "50 [50, 50]"],
+        ["Score (metric)", "7.0 [6.0, 8.0]"],
+    ]
+    each = found.tables["Mean over the final episodes of each seed"]
+    assert [row[1:] for row in each[1:]] == [["1", "50", "6"], ["2", "50", "7"], ["4", "50", "8"]]
+    marks = {chart["y"]: chart["marks"] for chart in found.data["chart-data"]}
+    assert marks["Return"] == [["random actions", 0.5]] and marks["Score"] == [["random actions", 7]]
+
+
 def test_curves_are_the_means_over_seeds_of_the_log(tmp_path: Path) -> None:
     found = report(run(tmp_path / "one", SCORES))
     (chart,) = [chart for chart in found.data["chart-data"] if chart["y"] == "Return"]

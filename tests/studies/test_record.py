@@ -10,7 +10,7 @@ import pytest
 from shoal.errors import InputError, NonFiniteError
 from shoal.runs.run import Run
 from shoal.studies import execution
-from shoal.studies.execution import learning_curve
+from shoal.studies.execution import evaluations, learning_curve
 from shoal.studies.record import Record, read_record, rounded_numbers, write_record
 from shoal.training.evaluation import Evaluation
 from support.small_studies import cells_of, made_record, write_study_file
@@ -63,6 +63,11 @@ def test_a_long_log_is_averaged_into_fifty_points() -> None:
     assert found["step"] == list(range(2, 101, 2))
     assert found["score"][0] == [1.5, None] and found["score"][-1] == [99.5, 2]
     assert learning_curve([], {"score": "return"}, 2) == {"step": [], "score": []}
+
+
+def test_a_metric_that_is_called_score_does_not_replace_the_return_of_evaluations() -> None:
+    rows = [{"step": 8, "greedy/return": [1.0, 2.0], "greedy/score": [5.0, 6.0], "greedy/seconds": 0.1}]
+    assert evaluations(rows, 2) == {"step": [8], "score": [[1, 2]]}
 
 
 def changed(**changes: Any) -> Any:

@@ -103,9 +103,8 @@ def _chart(metric: str, runs: Sequence[tuple[str, Facts]], kinds: Sequence[Kind]
 
 def _marks(metric: str, runs: Sequence[tuple[str, Facts]]) -> dict[str, float]:
     """The means of teams that do not learn, by their names."""
-    name = SCORE if metric == "return" else metric
-    found = {team: _estimate(scores, name) for team, scores in _references(runs).items()}
-    return {team: one[0] / _unit(name) for team, one in found.items() if one is not None and math.isfinite(one[0])}
+    found = {team: _estimate(scores, metric) for team, scores in _references(runs).items()}
+    return {team: one[0] / _unit(metric) for team, one in found.items() if one is not None and math.isfinite(one[0])}
 
 
 def _curve(name: str, found: tuple[np.ndarray, np.ndarray]) -> Line:
@@ -231,7 +230,7 @@ def _metrics(every: Sequence[tuple[str, Facts, Scores]], references: Mapping[str
     for metric in dict.fromkeys(name for _, _, scores in every for name in (SCORE, *scores.metrics)):
         found = {name: one for name, scores in columns.items() if (one := _estimate(scores, metric)) is not None}
         texts = [_wrapping(text) for text in estimate_texts([*found.values()])]
-        rows.append({"metric": metric_title(metric)} | dict(zip(found, texts, strict=True)))
+        rows.append({"metric": _title(metric)} | dict(zip(found, texts, strict=True)))
     counts = [len(scores.per_seed) for _, _, scores in every]
     over = [
         f"{interval_text(n)} over {n} seeds" if n > 1 else "95% interval over the episodes of 1 seed" for n in counts
@@ -247,7 +246,14 @@ def _wrapping(text: str) -> Html:
     return joined_html(mean, space, tag("span", ends, class_="interval"))
 
 
-SCORE = "score"
+SCORE = "return"
+"""The score among the metrics, none of which has this name (``environments/spec_rules.py``)."""
+
+
+def _title(metric: str) -> str:
+    """The score or a metric as the head of a line or column."""
+    title = "Score" if metric == SCORE else metric_title(metric)
+    return f"{title} (metric)" if title == "Score" and metric != SCORE else title
 
 
 def _estimate(scores: Scores, metric: str) -> Estimate | None:
@@ -274,7 +280,7 @@ def _seeds(label: str, facts: Facts) -> Html:
         each = {} if one is None else {SCORE: one.per_seed} | {name: x for name, (_, x) in one.metrics.items()}
         for name, values in each.items():
             shown = [_unit(name) * values[i] if i < len(values) else math.nan for i in range(len(facts.seeds))]
-            found[f"{metric_title(name)}, {which}"] = number_texts(shown)
+            found[f"{_title(name)}, {which}"] = number_texts(shown)
     rows = [
         {"seed": str(seed)} | {name: texts[i] for name, texts in found.items()} for i, seed in enumerate(facts.seeds)
     ]
@@ -308,7 +314,7 @@ def _main_scores(runs: Labelled) -> list[dict[str, str]]:
         for scores, one, (_, facts) in zip(found, every, runs, strict=True):
             if one is not None:
                 step = "" if facts.passed is None else f" after step {number_text(facts.passed)}"
-                scores[f"{metric_title(name)}{step}"] = next(texts)
+                scores[f"{_title(name)}{step}"] = next(texts)
     return found
 
 

@@ -219,7 +219,8 @@ def evaluations(rows: list[dict[str, Any]], seeds: int) -> dict[str, list]:
     evaluated = [row for row in rows if "greedy/return" in row]
     if not evaluated:
         return {}
-    names = [name for name in evaluated[-1] if name.startswith("greedy/") and name != "greedy/seconds"]
+    left_out = ("greedy/seconds", "greedy/score")  # a metric of the environment's that is named like the return here
+    names = [name for name in evaluated[-1] if name.startswith("greedy/") and name not in left_out]
     found: dict[str, list] = {"step": [row["step"] for row in evaluated]}
     for name in names:
         values = np.array([row.get(name, [None] * seeds) for row in evaluated], np.float64).reshape(
