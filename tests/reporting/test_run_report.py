@@ -1,6 +1,7 @@
 """The report of a run: what it says of the folder's files, what is missing, and that nothing in them is run."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,10 +17,10 @@ from shoal import cli
 from shoal.cli import train
 from shoal.errors import GameError, InputError
 from shoal.options.flags import flags_of, override
-from shoal.plots.charts import learning_curves, seeds_line
+from shoal.plots.charts import Estimates, learning_curves, seeds_line
 from shoal.presets import preset
 from shoal.reporting import command, facts, page, references
-from shoal.reporting.charts import lines_data
+from shoal.reporting.charts import estimates_table, lines_data
 from shoal.reporting.replays import replays
 from shoal.runs.open import open_run
 from shoal.storage.log import Log
@@ -145,6 +146,12 @@ def test_large_values_that_differ_little_keep_their_differences() -> None:
         "lines"
     ]
     assert line["mean"] == [0.33333, 10000]
+
+
+def test_equal_estimates_of_any_size_are_in_the_middle() -> None:
+    for value in (0.0, 2.5, -3e17):
+        table = estimates_table(Estimates({"a": (value, value, value)}, "Score"))
+        assert re.findall('class="point" x1="([0-9.]+)"', table) == ["500.0"], value
 
 
 def test_charts_that_are_left_out_are_counted(tmp_path: Path) -> None:

@@ -115,7 +115,8 @@ def estimates_table(panel: Estimates) -> Html:
     every = [x for one in panel.rows.values() for x in one if math.isfinite(x)]
     low, high = panel.span or (min(every, default=0.0), max(every, default=1.0))
     if not high > low:
-        low, high = low - 1.0, high + 1.0
+        beside = max(1.0, 1e-3 * abs(low))  # 1 is nothing beside a large number
+        low, high = low - beside, high + beside
     ends = tag("span", tag("span", _short(low)), tag("span", _short(high)), class_="ends")
 
     def at(value: float) -> str:
