@@ -188,6 +188,32 @@ def test_each_of_many_lines_with_bands_has_a_plot_of_its_own(browser: Browser, t
     browser.open(tmp_path / "many.html", do)
 
 
+def test_a_line_that_has_ended_has_no_value(browser: Browser, tmp_path: Path) -> None:
+    """Between two of its points a line has that of the one before."""
+    short, long = np.array([1.0, 3.0]), np.arange(1.0, 6.0)
+    panel = learning_curves([seeds_line("short", short, short[:, None]), seeds_line("long", long, long[:, None])], "a")
+    body = chart_element(0, Drawn(panel, "Two", ""))
+    document = Page("Two", Html(""), [Section("curves", "Curves", body)], [lines_data(panel)])
+    (tmp_path / "two.html").write_bytes(page_bytes(document, None))
+
+    def do(page: Any) -> list[str | None]:
+        said = ready(page).get_by_role("status")
+        page.locator(".plot").focus()
+        found = []
+        for _ in long:
+            page.keyboard.press("ArrowRight")
+            found.append(said.text_content())
+        return found
+
+    assert browser.open(tmp_path / "two.html", do) == [
+        "step 1: short 1, long 1",
+        "step 2: short 1, long 2",
+        "step 3: short 3, long 3",
+        "step 4: long 4",
+        "step 5: long 5",
+    ]
+
+
 def test_rare_values_and_long_names_are_shown(browser: Browser, tmp_path: Path) -> None:
     values = np.array([[0.25], [np.nan], [0.75], [np.nan], [0.5]])
     panel = learning_curves([seeds_line("training", np.arange(5.0), values)], "won", {"doing nothing": 0.0})

@@ -265,16 +265,15 @@ window.ShoalCharts = (() => {
     tools.append(reset);
 
     state.read = (plot) => {
-      const at = plot.cursor.idx, { min, max } = plot.scales.y;
+      const at = plot.cursor.idx ?? null, x = at === null ? null : parts.data[0][at], { min, max } = plot.scales.y;
       keys.forEach((each, i) => {
         if (!each) return;
         const column = 1 + parts.series.findIndex((each) => each.line === i && each.kind === "mean");
         let k = at;
-        while (k !== null && k !== undefined && k > 0 && parts.data[column][k] === undefined) k -= 1;
-        const found = k === null || k === undefined ? null : parts.data[column][k];
-        each.value.textContent = found === null || found === undefined ? "" : shown(chart, found, (max - min) / 100);
+        while (k > 0 && parts.data[column][k] === undefined) k -= 1; // between two of its own x
+        const found = x !== null && x <= chart.lines[i].x.at(-1) ? parts.data[column][k] ?? null : null;
+        each.value.textContent = found === null ? "" : shown(chart, found, (max - min) / 100);
       });
-      const x = at === null || at === undefined ? null : parts.data[0][at];
       place.dataset.at = x === null ? "" : String(x);
       say(x);
     };
