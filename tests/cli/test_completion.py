@@ -1,5 +1,6 @@
 """Completion by the shell: the words that may stand at the cursor."""
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -112,3 +113,21 @@ def test_bash_completes_what_is_begun(shoal: Callable) -> None:
     """
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["mpe/simple_speaker_listener mpe/simple_spread", "evaluate"], done.stderr
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+@pytest.mark.parametrize("words", [[], ["algorithms", "environments"], ["a name", "matrix/climbing"]])
+def test_zsh_completes_files_where_there_is_no_word(words: list[str], shoal: Callable) -> None:
+    """An empty word would be one that fits, and is completed in place of a file."""
+    code, script, _ = shoal("completion", "zsh")
+    assert code == 0
+    program = f"""
+    shoal() {{ printf '%s\\n' {shlex.join(words)} }}
+    compadd() {{ print -rl -- "$#found" $found; return $(( $#found == 0 )) }}
+    _files() {{ print files }}
+    compdef() {{ }}
+    {script}
+    words=(shoal evaluate "") CURRENT=3
+    _shoal"""
+    done = subprocess.run(["zsh", "-f", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:-1] == [str(len(words)), *(words or ["files"])]

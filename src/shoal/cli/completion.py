@@ -26,7 +26,7 @@ complete -o bashdefault -o default -F _shoal shoal
 """,
     "zsh": r"""_shoal() {
     local -a found
-    found=("${(@f)$(shoal completion --words "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    found=(${(f)"$(shoal completion --words "${(@)words[2,CURRENT]}" 2>/dev/null)"})
     compadd -a found || _files
 }
 (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
