@@ -308,6 +308,34 @@ def test_the_rows_and_columns_of_many_agents_are_all_shown(browser: Browser, pag
     assert not attends or (len(cells) > agents**2 and max(left + wide for left, _, wide, _ in cells) <= width)
 
 
+def test_the_grid_of_a_large_scene_has_few_lines(browser: Browser, page: Page) -> None:
+    body = {"agent": 0, "radius": 10.0, "shape": "disc", "colour": "#0072b2", "text": ""}
+    fixed = {"box": [-1000, -1000, 1000, 1000], "cell": 0, "bodies": [body]}
+    still = {f"scene/{axis}": np.zeros((3, 1)) for axis in ("x", "y")}
+    arrays = {"rewards": np.zeros((2, 1)), "actions": np.zeros((2, 1, 1), int), **still}
+    episode = {"kind": "bodies", "fixed": 0, "length": 2, "steps": None, "score": 0.0, "packed": pack(arrays)}
+    run = {"label": "one", "agents": ["agent_0"], "dims": [2], "obs_dims": [0], "score": "sum", "scored": [0]}
+    run |= {"space": {"kind": "discrete", "n": 2}, "seeds": [{"seed": 0, "episodes": [episode]}]}
+
+    def look(page: Any) -> int:
+        state(page)
+        page.evaluate("""() => {
+            window.lines = 0;
+            const draw = CanvasRenderingContext2D.prototype.lineTo;
+            CanvasRenderingContext2D.prototype.lineTo = function (...given) {
+                window.lines += this.canvas.className === "sp-canvas";
+                draw.apply(this, given);
+            };
+        }""")
+        page.locator(".sp-canvas").first.focus()
+        page.keyboard.press("ArrowRight")
+        until(page, step=1)
+        state(page)
+        return page.evaluate("window.lines")
+
+    assert 40 < browser.open(page({"format": 1, "fixed": [fixed], "runs": [run]}), look) < 1000
+
+
 def test_colours_follow_the_scheme_while_it_is_open(
     browser: Browser, page: Page, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -56,6 +56,13 @@ def far(a: np.ndarray, b: tuple[int, ...]) -> int:
     return int(np.abs(a - np.array(b)).max())
 
 
+def test_the_grid_of_a_large_scene_leaves_its_ground() -> None:
+    """Lines at every half would cover a scene that is measured in metres or pixels."""
+    for extent in (1.2, 1000.0):
+        picture = np.asarray(draw_frame(scene(0, extent), 480))
+        assert (np.abs(picture.astype(int) - PAPER).max(axis=2) <= 2).mean() > 0.5, extent
+
+
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float, float]]:
     """The texts of pictures, with their left and right ends."""

@@ -1,6 +1,7 @@
 """Draw one timestep, a :class:`~shoal.types.Scene` or an RGB array, with Pillow."""
 
 import importlib.util
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
@@ -92,7 +93,8 @@ def _scene(scene: Scene, size: int, past: Sequence[Scene], extent: float) -> Ima
 
     image = Image.new("RGB", (big, big), PAPER)
     pen = ImageDraw.Draw(image)
-    for tick in np.arange(-np.floor(extent * 2) / 2, extent, 0.5):
+    apart = 0.5 * 2.0 ** max(0, math.ceil(math.log2(extent / 20)))  # at most 80 lines
+    for tick in np.arange(-np.floor(extent / apart) * apart, extent, apart):
         place, width = big / 2 + tick * scale, OVERSAMPLING
         pen.line([(place, 0), (place, big)], GRID, width)
         pen.line([(0, place), (big, place)], GRID, width)

@@ -16,7 +16,8 @@
     pen.fillRect(0, 0, width, height);
     pen.fillStyle = colours.paper;
     pen.fillRect(camera.x(left), camera.y(top), (right - left) * camera.scale, (top - bottom) * camera.scale);
-    const cell = episode.fixed.cell || 0.5;
+    let cell = episode.fixed.cell || 0.5;
+    while (!episode.fixed.cell && right - left > 100 * cell) cell *= 2; // else lines cover a large scene
     pen.strokeStyle = colours.line;
     pen.lineWidth = 1;
     pen.globalAlpha = episode.fixed.cell ? 0.9 : 0.5;
