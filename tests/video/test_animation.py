@@ -282,6 +282,16 @@ def test_a_discrete_action_has_its_colour():
     assert colours[0][0] != colours[0][1] == colours[1][0] == colours[1][1]
 
 
+def test_a_timeline_of_many_agents_stays_a_picture():
+    """64 agents have rows, and a line says how many others there are; GIF and Pillow have limits of the height."""
+    few, many = (Timeline(np.zeros((2, n), int), np.ones((2, n)), None, 300).draw(1, 0, 2) for n in (64, 4000))
+    assert few.height < many.height < few.height + 30
+    row = np.asarray(many.crop((1, many.height - 62, 299, many.height - 38))).astype(int)  # above that of the rewards
+    assert np.ptp(row, axis=(0, 1)).max() > 100  # a text
+    own = Timeline(None, np.eye(2, 4000), tuple(map(str, range(4000))), 300).draw(0, 0, 2)
+    assert own.height < 2000
+
+
 def test_the_timeline_shows_actions_and_rewards(tmp_path: Path):
     def last(actions: np.ndarray, paid: np.ndarray | None) -> np.ndarray:
         animate(None, paid, tmp_path / "x.gif", actions=actions)

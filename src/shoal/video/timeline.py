@@ -22,6 +22,8 @@ _HUES: tuple[Colour, ...] = (
 _COLOURS = _HUES + tuple(mix(hue, WHITE, 0.5) for hue in _HUES)
 _NEGATIVE, _POSITIVE = _HUES[5], _HUES[0]
 _GAP = 10
+MOST_AGENTS = 64
+"""Rows of a timeline; a line says how many other agents there are. All frames of a film are in memory at once."""
 
 
 class Cell(NamedTuple):
@@ -40,7 +42,8 @@ class Timeline:
     Discrete actions are coloured cells with their number; continuous ones one thin row per dimension, from orange (the
     lowest) through white (0) to blue. Rewards are bars around a zero line, in one row for all agents if they are always
     equal. If an episode has more steps than the picture has columns, a column shows several steps: the most frequent
-    discrete action, or the continuous action and the reward of the largest magnitude.
+    discrete action, or the continuous action and the reward of the largest magnitude. Of more than :data:`MOST_AGENTS`
+    agents the first are shown.
 
     Raises:
         InputError: the arrays' shapes do not match, or both are None.
@@ -67,8 +70,9 @@ class Timeline:
         if len(self.names) != self.agents:
             raise InputError(f"There are {self.agents} agents and {len(self.names)} names.")
         self.shared = rewards is not None and self.agents > 1 and bool((rewards == rewards[:, :1]).all())
-        self.row = int(np.clip(360 / self.agents, 14, 30))
-        self.labels = tuple(fitted(name.replace("_", " "), size // 3) for name in self.names)
+        self.shown = min(self.agents, MOST_AGENTS)
+        self.row = int(np.clip(360 / self.shown, 14, 30))
+        self.labels = tuple(fitted(name.replace("_", " "), size // 3) for name in self.names[: self.shown])
         self._drawn: Any = (None,)
         self.scale = (0.0, 0.0) if rewards is None else (float(rewards.min(initial=0)), float(rewards.max(initial=0)))
         printed = self.shared and self.row >= 20  # else the bars are too low for it
@@ -97,11 +101,13 @@ class Timeline:
         own_rewards = self.rewards is not None and not self.shared
         rows = (self.actions is not None) + own_rewards
         block = rows * self.row + _GAP
-        height = self.agents * block * (rows > 0) + self.shared * (2 * self.row + _GAP) + _GAP
+        more = self.agents - self.shown if rows else 0
+        ends = self.shown * block * (rows > 0) + _GAP
+        height = ends + (more > 0) * (self.row + _GAP) + self.shared * (2 * self.row + _GAP)
         image = Image.new("RGB", (self.size, height), PAPER)
         pen = ImageDraw.Draw(image)
         left, right = self.gutter, self.gutter + self.columns
-        for agent in range(self.agents if rows else 0):
+        for agent in range(self.shown if rows else 0):
             top = _GAP + agent * block
             pen.text((8, top + rows * self.row / 2), self.labels[agent], INK, font(12), anchor="lm")
             if self.actions is not None:
@@ -110,6 +116,9 @@ class Timeline:
                 top += self.row
             if own_rewards:
                 self._bars(pen, cells, top, self.row, agent)
+        if more:
+            text = fitted(f"and {more:,} more agent{'s' * (more > 1)}", self.size - 16)
+            pen.text((8, ends + self.row / 2), text, INK, font(12), anchor="lm")
         if self.shared:
             top = height - 2 * self.row - _GAP
             pen.text((8, top + self.row), "reward", INK, font(12), anchor="lm")
