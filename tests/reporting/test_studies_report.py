@@ -84,3 +84,9 @@ def test_a_folder_without_studies_is_refused(tmp_path: Path) -> None:
 def test_a_folder_of_studies_is_compared_with_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="against requires a run"):
         library.report(studies(tmp_path), against=tmp_path)
+
+
+def test_a_run_has_no_folder_of_records(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError, match="records requires a study"):
+        library.report(tmp_path, records=tmp_path)

@@ -90,6 +90,8 @@ def report(
     if out is not None and (Path(out).suffix not in (".html", ".htm") or Path(out).is_dir()):
         raise InputError(f"The name of a report must end in .html, not {str(out)!r}.")
     if isinstance(what, Run) or _is_run(located(what)):
+        if records is not None:
+            raise InputError("records requires a study; the page of a run is made from its folder.")
         given = [what] if against is None else [what, against]
         return _run(given, out, episodes, replays, environment, trust, recorded or {})
     if against is not None:
