@@ -89,6 +89,7 @@ DAMAGE = {
         "its format 3 is of a version of Shoal before 0.2.0; delete it and run the study again.",
     ),
     "no format": (lambda found: found.pop("format"), "it is not a JSON object with a format."),
+    "a kind": (changed(kind=None), "it is of the kind None."),
     "a wrong format": (changed(format="1"), "its format is '1'."),
     "a key is missing": (lambda found: found.pop("commit"), "'record' lacks 'commit'."),
     "an unknown key": (changed(titel=1), "There is no key in 'record' named 'titel'; known: "),

@@ -85,6 +85,7 @@ def test_version_1_has_a_tree_for_each_resource(groups: Groups) -> None:
         {},
         {"cpu.max": "max 100000", "memory.max": "max", "memory.current": "1"},
         {"cpu.max": "many", "memory.max": "", "memory.current": "x", "memory.stat": "?"},
+        {"cpu.max": "--5 100000", "memory.max": "1_0", "memory.current": "²"},
         {"cpu.max": "0 0"},
     ],
 )

@@ -100,8 +100,9 @@ def take_format(found: Any, kind: str | None, known: int) -> int:
     """
     if not isinstance(found, dict) or "format" not in found:
         raise InputError("it is not a JSON object with a format.")
-    if (named := found.pop("kind", None)) != kind:
-        raise InputError("it names no kind." if named is None else f"it is of the kind {shortened(named)}.")
+    named = [found.pop("kind")] if "kind" in found else []
+    if named != ([] if kind is None else [kind]):
+        raise InputError(f"it is of the kind {shortened(named[0])}." if named else "it names no kind.")
     version = found.pop("format")
     if type(version) is not int or version < 1:
         raise InputError(f"its format is {shortened(version)}.")

@@ -5,6 +5,7 @@ the process' own count too; what cannot be read is no limit.
 """
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def _lines(path: Path) -> list[str]:
 def _numbers(path: Path) -> list[int | None]:
     """The words of a file's first line as numbers; None for others, such as ``max``."""
     words = (_lines(path) or [""])[0].split()
-    return [int(word) if word.isascii() and word.lstrip("-").isdecimal() else None for word in words]
+    return [int(word) if re.fullmatch("-?[0-9]{1,30}", word) else None for word in words]
 
 
 def _number(path: Path) -> int | None:
