@@ -76,6 +76,16 @@ def until(page: Any, **data: object) -> None:
     page.wait_for_selector(f".sp-root{wanted}")
 
 
+def draw_step_1(page: Any, watch: str) -> None:
+    """Draw the second timestep, with the canvases' functions replaced by ``watch``, a function in JavaScript."""
+    state(page)
+    page.evaluate(watch)
+    page.locator(".sp-canvas").first.focus()
+    page.keyboard.press("ArrowRight")
+    until(page, step=1)
+    state(page)
+
+
 PIXELS = """(selector) => {
     const canvas = document.querySelector(selector);
     const copy = new OffscreenCanvas(canvas.width, canvas.height);
@@ -248,19 +258,17 @@ def test_colours_of_actions_are_numbered_and_not_said_to_differ_where_they_are_m
     document["runs"][1]["space"]["n"] = 17
 
     def look(page: Any) -> None:
-        state(page)
-        page.evaluate("""() => {
+        draw_step_1(
+            page,
+            """() => {
             window.said = [];
             const write = CanvasRenderingContext2D.prototype.fillText;
             CanvasRenderingContext2D.prototype.fillText = function (...given) {
                 window.said.push(given[0]);
                 write.apply(this, given);
             };
-        }""")
-        page.locator(".sp-canvas").first.focus()
-        page.keyboard.press("ArrowRight")
-        until(page, step=1)
-        state(page)
+        }""",
+        )
         said = page.evaluate("window.said")
         assert {"actions over time, one colour per action", "actions over time"} <= set(said)
         assert {str(action) for action in episode.actions[: len(episode.rewards), 0].ravel()} <= set(said)
@@ -291,12 +299,7 @@ def test_the_rows_and_columns_of_many_agents_are_all_shown(browser: Browser, pag
     document = {"format": 1, "fixed": [], "runs": [run | {"seeds": [{"seed": 0, "episodes": [episode]}]}]}
 
     def look(page: Any) -> tuple[list[list[float]], list[list[float]], float]:
-        state(page)
-        page.evaluate(RECTANGLES)
-        page.locator(".sp-canvas").first.focus()
-        page.keyboard.press("ArrowRight")
-        until(page, step=1)
-        state(page)
+        draw_step_1(page, RECTANGLES)
         found = page.evaluate("window.drawn")
         return found["sp-canvas"], found["sp-heat"], page.locator(".sp-heat").evaluate("(x) => x.clientWidth")
 
@@ -318,19 +321,17 @@ def test_the_grid_of_a_large_scene_has_few_lines(browser: Browser, page: Page) -
     run |= {"space": {"kind": "discrete", "n": 2}, "seeds": [{"seed": 0, "episodes": [episode]}]}
 
     def look(page: Any) -> int:
-        state(page)
-        page.evaluate("""() => {
+        draw_step_1(
+            page,
+            """() => {
             window.lines = 0;
             const draw = CanvasRenderingContext2D.prototype.lineTo;
             CanvasRenderingContext2D.prototype.lineTo = function (...given) {
                 window.lines += this.canvas.className === "sp-canvas";
                 draw.apply(this, given);
             };
-        }""")
-        page.locator(".sp-canvas").first.focus()
-        page.keyboard.press("ArrowRight")
-        until(page, step=1)
-        state(page)
+        }""",
+        )
         return page.evaluate("window.lines")
 
     assert 40 < browser.open(page({"format": 1, "fixed": [fixed], "runs": [run]}), look) < 1000
