@@ -332,6 +332,13 @@ def test_a_preset_file_names_its_algorithm_as_a_command_does(name: str, tmp_path
     assert config_files.read_preset(path, name) == {"gamma": 0.5}
 
 
+def test_a_preset_file_of_any_name_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "preset", 'algorithm = "mappo"\n[flags]\ngama = 0.5')
+    with pytest.raises(InputError, match="gama"):
+        configured("mappo", SPREAD, preset="preset")
+
+
 def test_the_page_shows_a_file_that_is_read(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
     block = page.partition("```toml\n")[2].partition("```")[0]

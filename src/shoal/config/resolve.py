@@ -72,7 +72,7 @@ class Merged:
             InputError: see :func:`merged`.
         """
         try:
-            if layer.origin != PRESET:
+            if layer.named or layer.origin != PRESET:  # a file can be named as PRESET is
                 check_names(layer.flags, self.settings, self.config)
             undecided = {name for name in SIZES if name in layer.flags and layer.flags[name] is None}
             given = {name: value for name, value in layer.flags.items() if name not in undecided}
