@@ -30,14 +30,14 @@ from shoal.studies.record import rounded_numbers
 from shoal.studies.tuning.file import Rung
 from shoal.studies.tuning.methods import SETTINGS, Method
 from shoal.system.files import make_folder
-from shoal.training import checks, feed, memory, pretraining, sharding
+from shoal.training import checks, ending, feed, memory, pretraining, sharding
 from shoal.training.evaluation import first_episodes, sampled_is_better
 from shoal.training.program import Program, TrainState, compile_program, placed_state
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.stopping import Stop, ready, wait
 from shoal.training.traced import traceable, with_values
-from shoal.training.trainer import CALL_SECONDS, CAPACITY, SAVING
+from shoal.training.trainer import CALL_SECONDS, CAPACITY, Pace
 from shoal.types import Algorithm, Environment, Scale
 
 Trial = dict[str, Any]
@@ -343,29 +343,29 @@ class Population:
         keep: bool,
     ) -> bool:
         """Train to ``target`` updates; returns False if a signal stopped it before."""
-        entries, size, began = len(self.sound), 4, time.monotonic()
+        entries, per_update, began = len(self.sound), None, time.monotonic()
+        settings, steps = self.settings, self.settings.steps_per_update
+        filling = feed.updates_before_learning(self.algorithm.replay, settings.num_envs, settings.rollout_length)
         with stop.at_once():
             advance = program.start(state)
         progress.say(
             f"Compiled for {len(trials)} trials × {self.tuning.seeds} seeds in {time.monotonic() - began:.1f} s."
         )
-        saved_at, pause = time.monotonic(), self.settings.checkpoint_seconds
+        pace = Pace(settings.checkpoint_seconds)
         while self.update < target and not stop.asked:
-            n = min(size, target - self.update, program.capacity)
+            n = ending.call_size(settings, ending.Standing(self.update), per_update, CALL_SECONDS, filling)
+            n = min(n, target - self.update, program.capacity)
             began = time.monotonic()
             state, (metrics, _) = advance(state, np.int32(n))
             for values in jax.tree.leaves(ready(metrics)):
                 self.sound &= np.isfinite(np.asarray(values)[:n]).all(0)
             spent = time.monotonic() - began
             self.update, self.seconds, self._now = self.update + n, self.seconds + spent, state
-            size = max(1, min(program.capacity, int(n * CALL_SECONDS / max(spent, 1e-6))))
-            steps = self.settings.steps_per_update
+            per_update = spent / n
             progress.update(self.update * steps, None, n * steps * entries / max(spent, 1e-9))
-            if time.monotonic() - saved_at >= pause and self.update < target:
-                began = time.monotonic()
-                self._save(trials)
-                saved_at = time.monotonic()
-                pause = max(self.settings.checkpoint_seconds, SAVING * (saved_at - began))
+            if pace.due() and self.update < target:
+                with pace.saving():
+                    self._save(trials)
         for leaf in to_host(state.learner):
             self.sound &= np.isfinite(leaf).reshape(entries, -1).all(1)
         if keep or self.update < target:
