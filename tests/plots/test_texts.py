@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from shoal.errors import InputError
-from shoal.plots.texts import duration_text, estimate_text, estimate_texts, markdown_table, number_text, summary
+from shoal.plots.texts import (
+    decimals,
+    duration_text,
+    estimate_text,
+    estimate_texts,
+    markdown_table,
+    number_text,
+    summary,
+)
 from shoal.statistics.intervals import interval
 from shoal.storage import manifest
 from shoal.storage.log import Log
@@ -26,6 +34,25 @@ def test_numbers_are_rounded_to_what_is_readable():
         10**15 - 1: "999,999,999,999,999",
     }
     assert {value: number_text(value) for value in numbers} == numbers
+
+
+@pytest.mark.parametrize(
+    "estimate, digits",
+    [
+        ((12.3,), 2),
+        ((0.004,), 4),
+        ((0.0,), 2),
+        ((np.nan,), 2),
+        ((0.004, 0.001, 0.009), 3),
+        ((21.5, 20.9, 22.1), 2),
+        ((21.5, 21.5, 21.5), 2),
+        ((1e-12, 0.0, 3e-12), 6),
+        ((1.0, np.nan, np.nan), 2),
+        ((-np.inf, -np.inf, 2.0), 2),
+    ],
+)
+def test_decimals(estimate, digits):
+    assert decimals(*estimate) == digits
     estimates = {(-16.43, -17.1, -15.66): "−16.43 [−17.10, −15.66]", (1234.5, 1111.0, 1358.0): "1,234 [1,111, 1,358]"}
     assert {value: estimate_text(value) for value in estimates} == estimates
     assert estimate_text((2.0, math.nan, math.nan)) == "2"

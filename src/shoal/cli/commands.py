@@ -201,7 +201,10 @@ class Evaluate:
         result = run.evaluate(self.episodes, greedy=_greedy(self.sampled), seed=self.draw, best=self.best)
         print(f"{result.mode} actions {result}" if result.other else result)
         if run.settings.seeds > 1:
-            print("  ".join(f"seed {run.settings.seed + i}: {x:.2f}" for i, x in enumerate(result.per_seed)))
+            from shoal.plots.texts import decimals
+
+            digits = decimals(result.mean, *result.interval)
+            print("  ".join(f"seed {run.settings.seed + i}: {x:.{digits}f}" for i, x in enumerate(result.per_seed)))
         if step is not None and step < steps and not run.ended:
             whose = "the best policies up to" if self.best else "the policies of"
             print(f"{whose} step {step:,} of {steps:,}: the run has not finished")

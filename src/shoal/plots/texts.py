@@ -91,6 +91,15 @@ def number_text(value: float | int) -> str:
     return text.replace("-", "−")
 
 
+def decimals(mean: float, low: float = math.nan, high: float = math.nan) -> int:
+    """The decimals of a score in a line of text, from 2 to 6: enough for the first digit of its interval's half-width,
+    or for two digits of a score without interval, so that 0.004 is not written as 0.00."""
+    half = _width((mean, low, high)) / 2
+    place = 1 - math.log10(abs(mean)) if not half > 0 and math.isfinite(mean) and mean else 0.0
+    place = -math.log10(half) if half > 0 and math.isfinite(half) else place
+    return min(6, max(2, math.ceil(place)))
+
+
 def metric_text(name: str, value: float | int) -> str:
     """An episode metric and its value, in per cent if it is a share."""
     return f"{metric_words(name)} {100 * value:.1f} %" if name in SHARES else f"{name} {number_text(value)}"

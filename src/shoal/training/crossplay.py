@@ -18,6 +18,7 @@ from shoal.errors import InputError, unknown
 from shoal.game import HostEnvironment
 from shoal.options.convert import items_of
 from shoal.plots.charts import metric_words
+from shoal.plots.texts import decimals
 from shoal.rollouts import fused
 from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
 from shoal.sides.sides import members
@@ -205,7 +206,8 @@ _UNKNOWN = (math.nan, math.nan, math.nan)
 
 def cell(mean: float, low: float, high: float) -> str:
     """A mean with its interval as text."""
-    text = f"{mean:.2f}" if np.isnan(low) else f"{mean:.2f} ({low:.2f} … {high:.2f})"
+    digits = decimals(mean, low, high)
+    text = f"{mean:.{digits}f}" + ("" if np.isnan(low) else f" ({low:.{digits}f} … {high:.{digits}f})")
     return text.replace("-", "−")
 
 

@@ -17,6 +17,7 @@ from shoal.errors import DamagedError, GameError, InputError, shortened, unknown
 from shoal.game import HostEnvironment
 from shoal.options.convert import convert_value
 from shoal.plots.charts import SHARES, metric_words
+from shoal.plots.texts import decimals
 from shoal.rollouts import fused
 from shoal.rollouts.host import PLAYED, WORKERS, HostRollout, Parallelism, Workers
 from shoal.rollouts.worker import local_workers
@@ -111,8 +112,9 @@ class Evaluation(NamedTuple):
         low, high = self.interval
         over = f"{seeds} seeds × " * (seeds > 1) + f"{episodes} episode{'s' * (episodes > 1)}"
         samples = self._samples.size
-        reach = f"{interval_text(samples)} {low:.2f} … {high:.2f}, " if samples > 1 else ""
-        lines = [f"{self.mean:.2f} ({reach}{over})"]
+        digits = decimals(self.mean, low, high) if samples > 1 else decimals(self.mean)
+        reach = f"{interval_text(samples)} {low:.{digits}f} … {high:.{digits}f}, " if samples > 1 else ""
+        lines = [f"{self.mean:.{digits}f} ({reach}{over})"]
         lines += [_line(name, self.metric(name), self.scores.size) for name in self.metrics]
         if self.other is not None:
             lines.append(f"{self.other.mode} actions {str(self.other).partition(chr(10))[0]}")
@@ -185,7 +187,8 @@ def _line(name: str, found: MetricMean, episodes: int) -> str:
     """One metric as text; shares in per cent."""
     if not found.episodes:
         return f"{metric_words(name)} is unknown in all episodes"
-    scale, digits, unit = (100.0, 1, " %") if name in SHARES else (1.0, 2, "")
+    estimate = (found.mean, found.low, found.high) if found.samples > 1 else (found.mean,)
+    scale, digits, unit = (100.0, 1, " %") if name in SHARES else (1.0, decimals(*estimate), "")
     mean, low, high = (f"{scale * x:.{digits}f}" for x in (found.mean, found.low, found.high))
     notes = [f"{interval_text(found.samples)} {low} … {high}"] if found.samples > 1 else []
     notes += [f"known in {found.episodes} of {episodes} episodes"] if found.episodes < episodes else []

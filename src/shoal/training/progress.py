@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from shoal.plots.texts import metric_text
+from shoal.plots.texts import decimals, metric_text
 from shoal.system import notices
 from shoal.types import Seconds
 
@@ -56,7 +56,9 @@ class Progress:
         if not self.shown or (not self.terminal and now - self.printed < self.quiet and left > 0):
             return
         self.printed = now
-        score_text = "" if self.score is None else f" · return {self.score:.2f}"  # none before an episode has ended
+        score_text = ""  # before an episode has ended
+        if self.score is not None:
+            score_text = f" · return {self.score:.{decimals(self.score)}f}"
         name = "won" if "won" in self.metrics else next(iter(self.metrics), "")
         metric = f" · {metric_text(name, self.metrics[name])}" if name else ""
         per_seed = f" × {self.seeds} seeds" if self.seeds > 1 else ""
