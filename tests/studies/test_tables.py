@@ -136,6 +136,19 @@ def test_the_share_of_seeds_that_reach_the_best_score(tmp_path: Path) -> None:
     assert [point(found) for _, found in both[2:]] == [0.1, 0.0]
 
 
+def test_values_stand_once_on_a_page(tmp_path: Path) -> None:
+    rows = 'rows = ["algorithm", "gamma"]\ncolumns = "environment"\n'
+    text = "".join(
+        f'\n[[tables]]\ntitle = "Less {one}"\n{rows}baseline = {{ {axis} = {value} }}\n'
+        for one, axis, value in [("QMIX", "algorithm", '"qmix"'), ("short", "gamma", 0.9)]
+    )
+    page = markdown_page(*studied(tmp_path, text))
+    _, first, second = page.partition("## Runs")[0].split("## Less ")
+    assert "Mean of the score" in first and "Difference from algorithm qmix:" in first
+    assert second.startswith('short\n\nThe values are those of "Less QMIX" above.\n\nDifference from gamma 0.9:')
+    assert "Mean of the score" not in second and "| mappo " in second
+
+
 def test_a_difference_of_shares_of_seeds_has_an_interval(tmp_path: Path) -> None:
     """Also where all seeds of one have the best score and none of the other; not of a single seed."""
     text = ONE + 'statistic = "solved"\nscale = "known"\nbaseline = { algorithm = "qmix" }\n' + SCALES

@@ -211,7 +211,9 @@ def contents_of(
         changes=tuple(one.sentence for one in changed_modules(cells, records)),
         stale=_stale(old, cells),
         tables=(
-            *(tables_of(study, table, cells, records, marked, levels) for table in study.tables or (Table(),)),
+            *_values_once(
+                [tables_of(study, table, cells, records, marked, levels) for table in study.tables or (Table(),)]
+            ),
             *(crossplay_section(one, marked) for one in games),
         ),
         differing=differing_flags(study, cells, records),
@@ -220,6 +222,17 @@ def contents_of(
         each_run=_runs(cells, records, marked),
         conditions=_conditions(made) | _conditions_of_games(games),
     )
+
+
+def _values_once(sections: Sequence[Section]) -> list[Section]:
+    """Sections of which a later one, with another baseline, names an earlier one that has the same values."""
+    found: list[Section] = []
+    for one in sections:
+        values, compared = one.blocks[:2], one.blocks[2:]
+        same = next((other for other in found if compared and str(other.blocks[:2]) == str(values)), None)
+        said = (f'The values are those of "{same.title}" above.',) if same else values
+        found.append(one._replace(blocks=(*said, *compared)))
+    return found
 
 
 def count_text(number: int, word: str, plural: str | None = None) -> str:
