@@ -72,6 +72,17 @@ def test_rows_are_means_over_their_updates(tmp_path: Path) -> None:
             assert row["episode_length"][s] == 5.0
 
 
+def test_updates_that_only_fill_replay_buffers_are_in_no_mean(tmp_path: Path) -> None:
+    metrics, stats = reports()
+    loss = np.where(np.arange(UPDATES)[:, None] < 11, 0.0, metrics["entropy"])
+    trainer = trainer_in(tmp_path, steps=UPDATES * 48, rows=4)
+    trainer._filling = 11
+    rows = feed(trainer, [9, 13], ({"td_loss": loss}, stats))
+    assert rows[0]["td_loss"] == [0.0] * SEEDS
+    for row, part in zip(rows[1:], (slice(11, 14), slice(14, 21), slice(21, 28), slice(28, 30)), strict=True):
+        np.testing.assert_allclose(row["td_loss"], loss[part].mean(0))
+
+
 def test_a_score_can_be_the_mean_over_agents(tmp_path: Path) -> None:
     said = reports()
     rows = feed(trainer_in(tmp_path, toys.tempting(), steps=UPDATES * 48, rows=1), [], said)
@@ -107,7 +118,7 @@ def test_metrics_of_episodes_are_columns_by_their_names(tmp_path: Path) -> None:
 
 def test_metrics_of_an_update_do_not_replace_other_columns(tmp_path: Path) -> None:
     metrics, stats = reports()
-    names = ("return", "return/agent_0", "returns", "episodes", "step", "count", "spent")
+    names = ("return", "return/agent_0", "returns", "episodes", "step", "count", "learned", "spent")
     own = metrics | dict.fromkeys(names, metrics["entropy"])
     plain, rows = (
         feed(trainer_in(tmp_path / str(i), steps=UPDATES * 48, rows=4), [11], (found, stats))

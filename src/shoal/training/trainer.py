@@ -373,7 +373,8 @@ class Trainer:
         while start < n:  # a call may fill several rows, or a part of one
             stop = min(n, start + max(1, self.per_row - self._row.get("count", 0)))
             share = spent * (stop - start) / n
-            self._row = add_updates(self._row, columns, start, stop, share)
+            learned = min(stop - start, max(0, self.update + stop - start - self._filling))
+            self._row = add_updates(self._row, columns, start, stop, learned, share)
             self.at = self.at._replace(update=self.update + stop - start, seconds=self.at.seconds + share)
             start = stop
             written = log_row(self._row, self.env.spec, self.settings, self.update, self.at.seconds)
@@ -564,10 +565,11 @@ def _refuse(name: str, seed: int, value: Any, update: int, saved: int, folder: P
 
 
 Sums = dict[str, Any]
-"""Sums over the updates of the current row, as JSON values; with the ``count`` of updates and the seconds ``spent``."""
+"""Sums over the updates of the current row, as JSON values; with the ``count`` of updates, how many of them ``learned``
+(the others only filled replay buffers, and their metrics are 0), and the seconds ``spent``."""
 
 _EPISODES = ("episodes", "returns", "lengths", "metrics", "known")
-_NO_METRICS = (*_EPISODES, "count", "spent")
+_NO_METRICS = (*_EPISODES, "count", "learned", "spent")
 
 
 def sums_of(stats: EpisodeStats) -> dict[str, np.ndarray]:
@@ -575,10 +577,11 @@ def sums_of(stats: EpisodeStats) -> dict[str, np.ndarray]:
     return {name: value for name, value in stats._asdict().items() if not isinstance(value, tuple)}
 
 
-def add_updates(row: Sums, columns: dict[str, np.ndarray], start: int, stop: int, spent: float) -> Sums:
-    """``row`` plus updates ``start`` to ``stop`` of ``columns`` [n, S, ...]."""
+def add_updates(row: Sums, columns: dict[str, np.ndarray], start: int, stop: int, learned: int, spent: float) -> Sums:
+    """``row`` plus updates ``start`` to ``stop`` of ``columns`` [n, S, ...], of which the last ``learned`` learned."""
     sums: Sums = {name: _add(row.get(name), values[start:stop]) for name, values in columns.items()}
-    return sums | {"count": row.get("count", 0) + stop - start, "spent": row.get("spent", 0.0) + spent}
+    before = row.get("count", 0), row.get("learned", row.get("count", 0)), row.get("spent", 0.0)  # older ones lack one
+    return sums | {"count": before[0] + stop - start, "learned": before[1] + learned, "spent": before[2] + spent}
 
 
 def log_row(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: float) -> dict[str, Any]:
@@ -591,7 +594,7 @@ def log_row(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: 
         update: updates so far.
         elapsed: seconds of training so far.
     """
-    count, steps = row["count"], settings.steps_per_update
+    count, learned, steps = row["count"], max(1, row.get("learned", row["count"])), settings.steps_per_update
     episodes = np.asarray(row["episodes"])
     with np.errstate(invalid="ignore", divide="ignore"):
         returns = np.asarray(row["returns"]) / episodes[:, None]
@@ -607,7 +610,7 @@ def log_row(row: Sums, spec: EnvSpec, settings: Settings, update: int, elapsed: 
         **named,
         **{f"return/{name}": or_none(returns[:, i]) for i, name in enumerate(spec.agents)},
         "episode_length": or_none(lengths),
-        **{column_of(name, spec): [x / count for x in row[name]] for name in row if name not in _NO_METRICS},
+        **{column_of(name, spec): [x / learned for x in row[name]] for name in row if name not in _NO_METRICS},
     }
 
 
