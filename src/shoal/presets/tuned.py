@@ -1,4 +1,8 @@
-"""Tuned settings of all algorithms, each with its source; :data:`shoal.presets.PRESETS` joins these tables."""
+"""Tuned settings of all algorithms; :data:`shoal.presets.PRESETS` joins these tables.
+
+The comment above each preset begins with where its values come from: a search or a study, with its name and records in
+``studies/``; a paper or its code; or *chosen by hand, no record*.
+"""
 
 from typing import Any
 
@@ -6,9 +10,9 @@ Flags = dict[str, Any]
 
 # Algorithms that use each rollout once.
 
-# Chosen for Shoal on two cores by short runs that were not kept; docs/algorithms/mappo.md has results with them.
-# MPE's episodes last 25 steps and their rewards are immediate, so γ is below the paper's 0.99; batches are smaller than
-# the paper's 128 × 25 steps with 10 epochs, and the step size is larger and annealed.
+# Chosen by hand, no record; results: docs/algorithms/mappo.md. MPE's episodes last 25 steps and their rewards are
+# immediate, so γ is below the paper's 0.99; batches are smaller than the paper's 128 × 25 steps with 10 epochs, and the
+# step size is larger and annealed.
 _MPE: Flags = {
     "gamma": 0.95,
     "learning_rate": 2e-3,
@@ -36,8 +40,8 @@ _GENERAL_PPO: list[tuple[str, Flags]] = [
     ("mpe/*", _MPE),
 ]
 
-# The best of 12 trials with landmarks within ± 0.5 (shoal tune tuned_particles); HAPPO's search found the same. What
-# MAPPO's found for spread is not told apart from the preset there (docs/defaults.md). IPPO has MAPPO's.
+# Search tuned_particles: the best of 12 trials with landmarks within ± 0.5; HAPPO's search found the same. What MAPPO's
+# found for spread is not told apart from the preset there (docs/defaults.md). IPPO has MAPPO's.
 _FOUND_REFERENCE: Flags = _REFERENCE | {
     "gamma": 0.9,
     "lam": 0.8,
@@ -46,7 +50,7 @@ _FOUND_REFERENCE: Flags = _REFERENCE | {
 }
 _PPO: list[tuple[str, Flags]] = [("mpe/simple_reference", _FOUND_REFERENCE), *_GENERAL_PPO]
 
-# Stags are caught within 100 steps; a rollout holds half an episode.
+# Chosen by hand, no record. Stags are caught within 100 steps; a rollout holds half an episode.
 _HUNT: Flags = {
     "num_envs": 8,
     "rollout_length": 100,
@@ -57,20 +61,22 @@ _HUNT: Flags = {
 }
 _MAPPO: list[tuple[str, Flags]] = [*_PPO, ("grid/stag_hunt", _HUNT | {"critic_input": "state"})]
 _IPPO: list[tuple[str, Flags]] = [*_PPO, ("grid/stag_hunt", _HUNT)]
-# Not searched. With what MAPPO's search found for reference TarMAC diverges (shoal study messages).
+# Study messages: with what MAPPO's search found for reference TarMAC diverges, so these are the presets before it.
 _MESSAGES: list[tuple[str, Flags]] = [*_GENERAL_PPO, _MAPPO[-1]]
 
-# Agents that update in turn have parameters of their own, the configuration's default.
+# Chosen by hand, no record: as above, but agents that update in turn have parameters of their own, their default.
 _TURNS: list[tuple[str, Flags]] = [
     (pattern, {name: value for name, value in flags.items() if name != "sharing"}) for pattern, flags in _GENERAL_PPO
 ]
 
-# HARL's single minibatch (Zhong et al. 2024): without a clip many steps on one batch lead far from what has acted.
+# Chosen by hand, no record, but HARL's single minibatch (Zhong et al. 2024): without a clip many steps on one batch
+# lead far from the policy that acted.
 _HAA2C: list[tuple[str, Flags]] = [(pattern, flags | {"epochs": 4, "minibatches": 1}) for pattern, flags in _TURNS]
 
-# The best of 12 trials with four agents (shoal tune tuned_particles --only algorithm=happo).
+# Search tuned_particles (--only algorithm=happo): the best of 12 trials with four agents.
 _HAPPO_SPREAD: Flags = _SPREAD | {"gamma": 0.95, "lam": 0.95, "learning_rate": 4.31219e-3, "entropy_coef": 0.02341}
-# Twice the default. One of five seeds with it still tells only two of three landmarks apart (docs/results.md).
+# Chosen by hand, no record: twice the default bonus. One of five seeds still tells only two of three landmarks apart
+# (docs/results.md).
 _HAPPO_SPEAKER: Flags = dict(_TURNS)["mpe/simple_speaker_listener"] | {"entropy_coef": 0.02}
 _HAPPO: list[tuple[str, Flags]] = [
     ("mpe/simple_spread", _HAPPO_SPREAD),
@@ -79,16 +85,16 @@ _HAPPO: list[tuple[str, Flags]] = [
     *_TURNS,
 ]
 
-# Chosen by short runs that were not kept: less damping than the code's 0.1, which turns steps towards the plain
-# gradient and shortens them, and an entropy bonus.
+# Chosen by hand, no record: less damping than the code's 0.1, which turns steps towards the plain gradient and shortens
+# them, and an entropy bonus.
 _TRUST: Flags = {"max_kl": 0.05, "damping": 1e-3, "entropy_coef": 0.02, "epochs": 4}
 _HATRPO: list[tuple[str, Flags]] = [
     ("mpe/simple_spread", _SPREAD | _TRUST | {"max_kl": 0.03, "entropy_coef": 0.005, "num_envs": 32}),
     *((pattern, flags | _TRUST) for pattern, flags in _TURNS[1:]),
 ]
 
-# Chosen by short runs on two cores that were not kept; the same for learned, independent and shared parameters. An
-# action changes the distance that is rewarded at once, hence a short horizon and short rollouts.
+# Chosen by hand, no record; the same for learned, independent and shared parameters. An action changes the distance
+# that is rewarded at once, hence a short horizon and short rollouts.
 _BPS: Flags = {
     "gamma": 0.9,
     "lam": 0.95,
@@ -100,7 +106,7 @@ _BPS: Flags = {
 }
 _SEPS: list[tuple[str, Flags]] = [("bps/*", _BPS)]
 
-# Chosen by single short runs that were not kept: smaller steps than for an MLP.
+# Chosen by hand, no record: smaller steps than for an MLP.
 _MAT_MPE: Flags = {
     "gamma": 0.95,
     "learning_rate": 1e-3,
@@ -118,10 +124,10 @@ _MAT: list[tuple[str, Flags]] = [
     ("mpe/simple_reference", _MAT_MPE | {"steps": 3e6}),
     ("mpe/*", _MAT_MPE),
 ]
-# As MAT's, in short rollouts of many environments: minibatches are of whole rollouts. Chosen without trials.
+# Chosen by hand, no record: MAT's, in short rollouts of many environments, since minibatches are of whole rollouts.
 _SABLE_MPE: Flags = _MAT_MPE | {"num_envs": 64, "rollout_length": 32, "value_norm": "running", "huber": 10.0}
 _SABLE: list[tuple[str, Flags]] = [(pattern, flags | _SABLE_MPE | {"gamma": flags["gamma"]}) for pattern, flags in _MAT]
-# Those that MAGPO's authors found for three agents and ten actions (experiment_data/params.csv of their repository).
+# Code of MAGPO: what its authors found for three agents and ten actions (experiment_data/params.csv).
 _SUM: Flags = {"num_envs": 64, "rollout_length": 128, "epochs": 10, "steps": 1e7}
 _SUM_MAGPO: Flags = _SUM | {"minibatches": 8, "guider_width": 32, "clip": 0.05, "decay": 1.0, "blocks": 2}
 _SUM_MAGPO |= {"alpha": 2.0, "delta": 1.3, "value_clip": 0.05}
@@ -131,12 +137,13 @@ _SUM_MAT |= {"learning_rate": 2.5e-4}
 _SUM_PPO: Flags = _SUM | {"minibatches": 8, "max_grad_norm": 5.0, "epochs": 8, "clip": 0.05, "value_clip": 0.05}
 _SUM_PPO |= {"entropy_coef": 1e-5, "learning_rate": 5e-4}
 _MAGPO: list[tuple[str, Flags]] = [("matrix/coordsum", _SUM_MAGPO)]
+# Chosen by hand, no record: MAPPO's, with MAPPO's clips.
 _MAT_DEC: list[tuple[str, Flags]] = [
     (pattern, flags | {"clip": 0.2, "value_clip": 0.2}) for pattern, flags in _GENERAL_PPO
 ]
 
-# Chosen by short runs that were not kept (results: docs/algorithms/lica.md). There is one actor step per update, so
-# rollouts are short and updates many; ξ is in standard deviations of the critic's targets.
+# Chosen by hand, no record; results: docs/algorithms/lica.md. There is one actor step per update, so rollouts are short
+# and updates many; ξ is in standard deviations of the critic's targets.
 _LICA: Flags = {
     "gamma": 0.95,
     "learning_rate": 3e-3,
@@ -160,7 +167,7 @@ _LICA_TASKS: list[tuple[str, Flags]] = [
     ("mpe/*", _LICA),
 ]
 
-# Chosen by short runs that were not kept (results: docs/algorithms/a2c.md): one gradient step per batch, so batches are
+# Chosen by hand, no record; results: docs/algorithms/a2c.md. There is one gradient step per batch, so batches are
 # small; the entropy bonus is larger than PPO's.
 _A2C: Flags = {
     "gamma": 0.95,
@@ -179,9 +186,9 @@ _A2C_TASKS: list[tuple[str, Flags]] = [
     ("mpe/*", _A2C | {"sharing": "role", "normalise_advantage": "agent"}),
 ]
 
-# Chosen by short runs that were not kept (results: docs/algorithms/coma.md). The worth of one agent's action is a small
-# part of the return's variance: Q takes several passes over each batch, and the entropy bonus, in units of the
-# advantage, keeps the policy from becoming certain meanwhile.
+# Chosen by hand, no record; results: docs/algorithms/coma.md. The worth of one agent's action is a small part of the
+# return's variance: Q takes several passes over each batch, and the entropy bonus, in units of the advantage, keeps the
+# policy from becoming certain meanwhile.
 _COMA: Flags = {
     "gamma": 0.95,
     "learning_rate": 1e-3,
@@ -209,10 +216,10 @@ _COMA_TASKS: list[tuple[str, Flags]] = [
     ("mpe/*", _COMA),
 ]
 
-# JaxMARL's γ, λ and epochs for spread (Gallici et al. 2025) with fewer environments, longer rollouts and larger steps
-# that are annealed. The step size and the minibatches are the best of five trials of 200,000 steps with seed 0. Of the
-# 12 trials of a search with four agents, and of one on reference, the best was the first, which has these values (shoal
-# tune tuned_particles --only algorithm=pqn_vdn).
+# Search tuned_particles (--only algorithm=pqn_vdn): of 12 trials with four agents, and of 12 on reference, the best was
+# the first, which has these values. They had been chosen by hand, no record: JaxMARL's γ, λ and epochs for spread
+# (Gallici et al. 2025), fewer environments, longer rollouts and larger annealed steps; the step size and the
+# minibatches are the best of five trials of 200,000 steps with seed 0.
 _PQN_MPE: Flags = {
     "gamma": 0.9,
     "lam": 0.3,
@@ -222,9 +229,9 @@ _PQN_MPE: Flags = {
     "rollout_length": 25,
     "steps": 2e6,
 }
-# There are no replay and no target networks that would let few environments suffice.
+# Chosen by hand, no record. Without replay and target networks few environments do not suffice.
 _PQN_ELSEWHERE: Flags = {"num_envs": 32, "rollout_length": 32, "minibatches": 8}
-# The best of 12 trials in lbf/7x7-3p-2f and lbf/8x8-2p-2f (shoal tune tuned_foraging --only algorithm=pqn_vdn). Greedy
+# Search tuned_foraging (--only algorithm=pqn_vdn): the best of 12 trials in lbf/7x7-3p-2f and lbf/8x8-2p-2f. Greedy
 # agents block each other there (docs/evaluation.md).
 _PQN_FORAGING: Flags = _PQN_ELSEWHERE | {
     "explore_in_evaluation": True,
@@ -233,7 +240,7 @@ _PQN_FORAGING: Flags = _PQN_ELSEWHERE | {
     "epsilon_fraction": 0.440838,
     "gamma": 0.9,
 }
-# As in foraging, in warehouses of other sizes (shoal tune tuned_warehouse --only algorithm=pqn_vdn).
+# Search tuned_warehouse (--only algorithm=pqn_vdn): the best of 9 trials in warehouses of other sizes.
 _PQN_WAREHOUSE: Flags = _PQN_ELSEWHERE | {
     "explore_in_evaluation": True,
     "learning_rate": 3.43672e-4,
@@ -248,17 +255,17 @@ _PQN: list[tuple[str, Flags]] = [
     ("*", _PQN_ELSEWHERE),
 ]
 
-# Where nothing is known: of the tuning tasks that decide something, MAPPO is equal on one and not told apart on the
-# other with the paper's 10 passes over undivided batches, which take more than twice the time (`shoal study unknown`).
-# HAPPO is better than with its paper's 5 on both, on reference mostly by one failed seed of ten (`shoal study
-# unknown_methods`). With a falling step MAPPO is better on one and worse on none (`shoal study unknown`,
-# `shoal study unknown_foraging`). IPPO has MAPPO's. Matrix games have the algorithms' own defaults: nothing is tuned on
+# Studies unknown, unknown_methods and unknown_foraging, for environments without a preset. Of the tuning tasks that
+# decide something, MAPPO is equal on one and not told apart on the other with the paper's 10 passes over undivided
+# batches, which take more than twice the time (unknown). HAPPO is better than with its paper's 5 on both, on reference
+# mostly by one failed seed of ten (unknown_methods). With a falling step MAPPO is better on one and worse on none
+# (unknown, unknown_foraging). IPPO has MAPPO's. Matrix games have the algorithms' own defaults: nothing is tuned on
 # them.
 _ELSEWHERE: list[tuple[str, Flags]] = [("matrix/*", {}), ("*", {"epochs": 4, "minibatches": 4})]
 _PPO_ELSEWHERE: list[tuple[str, Flags]] = [("matrix/*", {}), ("*", _ELSEWHERE[-1][1] | {"lr_final": 0.0})]
 
-# The sizes of the searches in warehouses (shoal tune tuned_warehouse), and the best of 9 trials of each method.
-# MAPPO's and HAPPO's are the same trial; IPPO has MAPPO's.
+# Search tuned_warehouse: its sizes, and the best of 9 trials of each method. MAPPO's and HAPPO's are the same trial;
+# IPPO has MAPPO's.
 _PPO_WAREHOUSE: Flags = {
     "num_envs": 32,
     "rollout_length": 128,
@@ -267,7 +274,7 @@ _PPO_WAREHOUSE: Flags = {
     "learning_rate": 7.74843e-4,
     "entropy_coef": 2.06568e-3,
 }
-# Not searched in coloured warehouses, whose robots have rewards of their own.
+# The search did not include coloured warehouses, whose robots have rewards of their own.
 _PPO_WAREHOUSES: list[tuple[str, Flags]] = [("rware/*color*", _ELSEWHERE[-1][1]), ("rware/*", _PPO_WAREHOUSE)]
 
 ON_POLICY: dict[str, list[tuple[str, Flags]]] = {
@@ -295,23 +302,22 @@ ON_POLICY: dict[str, list[tuple[str, Flags]]] = {
 
 # Algorithms that learn from a replay buffer.
 
-# Nothing is tuned to an unknown environment, but a gradient step per 64 environment steps is nearer to what the papers
-# do than the sizes of an on-policy run are.
+# Chosen by hand, no record: a gradient step per 64 environment steps is nearer to what the papers do than the sizes of
+# an on-policy run are.
 _ANYWHERE: Flags = {"num_envs": 8, "rollout_length": 32, "gradient_steps": 4}
 
-# The paper's settings (Lowe et al. 2017: one gradient step on 1024 transitions per 100 environment steps) with a third
-# of its step size; docs/algorithms/maddpg.md has results with it.
-# Noise on continuous actions that falls is better than a constant 0.1 on both tuning tasks (shoal study
-# ddpg_exploration).
+# Study ddpg_exploration: noise on continuous actions that falls is better than a constant 0.1 on both tuning tasks.
 _FALLING: Flags = {"noise": 0.5, "noise_final": 0.02}
+# Paper (Lowe et al. 2017: one gradient step on 1024 transitions per 100 environment steps), with a third of its step
+# size, chosen by hand, no record; results: docs/algorithms/maddpg.md.
 _MADDPG: list[tuple[str, Flags]] = [
     ("mpe/*", _FALLING | {"learning_rate": 3e-3, "num_envs": 4, "rollout_length": 25, "steps": 1.5e6}),
     ("matrix/*", _ANYWHERE | {"learning_rate": 1e-3}),
     ("*", _FALLING | _ANYWHERE | {"learning_rate": 1e-3}),
 ]
 
-# Found in short runs on two cores: four gradient steps per 100 environment steps, twice the usual width and an annealed
-# step; rewards are standardised, since they lie far from 0 and no episode can end early.
+# Chosen by hand, no record: four gradient steps per 100 environment steps, twice the usual width and an annealed step;
+# rewards are standardised, since they lie far from 0 and no episode can end early.
 _Q_MPE: Flags = {
     "gamma": 0.95,
     "num_envs": 4,
@@ -326,7 +332,8 @@ _Q_MPE: Flags = {
     "hidden": (128, 128),
     "steps": 2e6,
 }
-# λ and the step size are those of the published run (pymarl2), which has a GRU; results: docs/algorithms/qmix.md.
+# Code of pymarl2 (λ and the step size; it has a GRU), the rest chosen by hand, no record; results:
+# docs/algorithms/qmix.md.
 _Q_HUNT: Flags = {
     "num_envs": 8,
     "rollout_length": 25,
@@ -337,8 +344,8 @@ _Q_HUNT: Flags = {
     "target_rate": 0.01,
     "steps": 1.05e6,
 }
-# The best of five settings in lbf/7x7-3p-2f, of three in lbf/9x9-3p-3f and of two in lbf/8x8-2p-2f (shoal study
-# foraging_q_targets), one of them the winner of a search (24 trials in lbf/8x8-2p-2f, shoal tune tuned_qmix).
+# Study foraging_q_targets: the best of five settings in lbf/7x7-3p-2f, of three in lbf/9x9-3p-3f and of two in
+# lbf/8x8-2p-2f, one of them the winner of the search tuned_qmix (24 trials in lbf/8x8-2p-2f).
 _Q_FORAGING: Flags = _ANYWHERE | {
     "batch_size": 16,
     "sequence_length": 16,
@@ -361,18 +368,17 @@ _Q: list[tuple[str, Flags]] = [
     ("*", _ANYWHERE),
 ]
 
-# HARL's published settings (Zhong et al. 2024; Liu et al. 2024: tuned_configs of its repository), without a search of
-# our own: a gradient step per 10 (HADDPG, HATD3) or 20 (HASAC) environment steps. HARL takes 50 of them after 50 steps
-# of all environments; shorter rollouts with the same ratio hold fewer batches in memory. HARL's runs of MPE have 5 and
-# 10 million steps.
+# Code of HARL (tuned_configs of its repository; Zhong et al. 2024, Liu et al. 2024): a gradient step per 10 (HADDPG,
+# HATD3) or 20 (HASAC) environment steps. HARL takes 50 of them after 50 steps of all environments; shorter rollouts
+# with the same ratio hold fewer batches in memory. HARL's runs of MPE have 5 and 10 million steps.
 _HA_MPE: Flags = {"num_envs": 20, "rollout_length": 25, "gradient_steps": 25, "hidden": (128, 128), "steps": 1e6}
 _HA_DDPG: list[tuple[str, Flags]] = [("mpe/*", _HA_MPE), ("*", _ANYWHERE)]
 _SAC_SIZES: Flags = {"num_envs": 20, "rollout_length": 10, "gradient_steps": 10}
 _SAC_MPE: Flags = _SAC_SIZES | {"learning_rate": 5e-4, "critic_learning_rate": 5e-4, "n_step": 20, "steps": 1e6}
 _HA_SAC: list[tuple[str, Flags]] = [("mpe/*", _SAC_MPE), ("*", _ANYWHERE)]
 
-# FACMAC's for MA-MuJoCo (Peng et al. 2021; its repository, which takes a gradient step after every environment step),
-# with a batch of ten times the size after every tenth. Nothing was searched for.
+# Code of FACMAC for MA-MuJoCo (Peng et al. 2021), which takes a gradient step after every environment step; here a
+# batch of ten times the size after every tenth.
 _FACMAC: list[tuple[str, Flags]] = [("*", _ANYWHERE | {"batch_size": 1000})]
 
 OFF_POLICY: dict[str, list[tuple[str, Flags]]] = {
@@ -394,8 +400,8 @@ OFF_POLICY: dict[str, list[tuple[str, Flags]]] = {
 
 # Skirmish, and environments of other libraries.
 
-# MAPPO's settings for SMAC (Yu et al. 2022, appendix) with batches of about the same size from more environments, which
-# the compiled environment makes cheap, and a larger step with fewer epochs.
+# Paper (Yu et al. 2022, appendix, MAPPO on SMAC), with batches of about the same size from more environments, which the
+# compiled environment makes cheap, and a larger step with fewer epochs, chosen by hand, no record.
 _SMAC: Flags = {
     "hidden": (64,),
     "recurrent": 64,
@@ -409,12 +415,12 @@ _SMAC: Flags = {
     "critic_input": "state",
     "steps": 2e6,
 }
-# The best of 9 trials with drawn armies (shoal tune tuned_skirmish --only algorithm=mappo); λ and the clip are the
-# first trial's.
+# Search tuned_skirmish (--only algorithm=mappo): the best of 9 trials with drawn armies; λ and the clip are the first
+# trial's.
 _SMAC_MAPPO: Flags = _SMAC | {"learning_rate": 2.32734e-3, "entropy_coef": 6.65213e-3}
 _SMAC_IPPO: Flags = {name: value for name, value in _SMAC.items() if name != "critic_input"}
 
-# As in pymarl (Rashid et al. 2018; Samvelyan et al. 2019): a GRU of 64 that reads the agent's last action and id, one
+# Code of pymarl (Rashid et al. 2018; Samvelyan et al. 2019): a GRU of 64 that reads the agent's last action and id, one
 # gradient step on 32 sequences for each episode's worth of steps, ε from 1 to 0.05 over 50,000 steps. Adam stands in
 # for RMSProp; sequences have 60 steps instead of whole episodes.
 _PYMARL: Flags = {
@@ -434,8 +440,8 @@ _PYMARL: Flags = {
     "steps": 2e6,
 }
 
-# JaxMARL's settings of SMAX (Gallici et al. 2025) with a quarter of the data in each update and a smaller net, as suits
-# a fifth of its steps.
+# Code of JaxMARL for SMAX (Gallici et al. 2025), with a quarter of the data in each update and a smaller net, as suits
+# a fifth of its steps, chosen by hand, no record.
 _PQN_SMAC: Flags = {
     "hidden": (128,),
     "recurrent": 128,
@@ -461,8 +467,8 @@ SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
 }
 
 
-# HARL's tuned settings of MA-MuJoCo's HalfCheetah 2x3 (Zhong et al. 2024), whose standard deviation starts at 0.37;
-# running statistics of the inputs stand in for its norm of each sample's features.
+# Code of HARL for MA-MuJoCo's HalfCheetah 2x3 (Zhong et al. 2024), whose standard deviation starts at 0.37; running
+# statistics of the inputs stand in for its norm of each sample's features.
 _BODY: Flags = {
     "hidden": (128, 128, 128),
     "activation": "relu",
@@ -478,9 +484,9 @@ _BODY: Flags = {
     "steps": 1e6,
     "eval_episodes": 20,
 }
-# HARL's of Ant 4x2.
+# Code of HARL for Ant 4x2.
 _ANT: Flags = _BODY | {"epochs": 5, "clip": 0.1, "value_clip": 0.1, "entropy_coef": 0.0}
-# Discount, step size and epochs of HARL's settings of Bi-DexHands' ShadowHandOver (Zhong et al. 2024), with smaller
+# Code of HARL for Bi-DexHands' ShadowHandOver (Zhong et al. 2024: discount, step size and epochs), with smaller
 # batches, since there are fewer hands in parallel. Both are right hands, in the frame of the world: nothing is shared.
 _HANDS: Flags = {
     "hidden": (256, 256),
@@ -499,7 +505,7 @@ _HANDS: Flags = {
     "steps": 1e6,
     "eval_episodes": 32,
 }
-# HARL's of HalfCheetah 2x3 and Ant 4x2, for all robots; its own of Walker2d and Hopper have steps of 1e-4.
+# Code of HARL for HalfCheetah 2x3 and Ant 4x2, for all robots; its own for Walker2d and Hopper have steps of 1e-4.
 _HAA2C_BODY: Flags = {name: value for name, value in _BODY.items() if name != "clip"} | {
     "epochs": 5,
     "value_clip": 0.1,
@@ -507,7 +513,7 @@ _HAA2C_BODY: Flags = {name: value for name, value in _BODY.items() if name != "c
     "lr_final": 0.0,
 }
 _HATRPO_BODY: Flags = {name: value for name, value in _BODY.items() if name != "clip"} | {"max_kl": 0.01}
-# HARL's of its off-policy methods, by task; the comment of OFF_POLICY says what was changed.
+# Code of HARL for its off-policy methods, by task; the comment of _HA_MPE says what was changed.
 _BODIES: Flags = {"critic_input": "state", "steps": 1e6, "eval_episodes": 20}
 _TEN: Flags = _BODIES | {"num_envs": 10, "rollout_length": 10, "gradient_steps": 10}
 _HATD3_BODIES: list[tuple[str, Flags]] = [
@@ -521,7 +527,9 @@ _HADDPG_BODIES: list[tuple[str, Flags]] = [
     ("mamujoco/Walker2d-2x3", _TEN | {"n_step": 10}),
     ("mamujoco/*", _TEN | {"n_step": 20}),
 ]
+# Code of FACMAC, as _FACMAC, with ten times its target_rate.
 _FACMAC_BODIES: Flags = _TEN | {"batch_size": 1000, "target_rate": 0.01}
+# Code of HARL for HASAC, by task.
 _SOFT: Flags = _BODIES | {"num_envs": 20, "rollout_length": 10, "gradient_steps": 10}
 _FIXED: Flags = _SOFT | {"adapt_alpha": False, "alpha": 0.2}
 _FIXED_ANT: Flags = _FIXED | {"n_step": 5, "critic_learning_rate": 3e-4}
@@ -531,8 +539,8 @@ _HASAC_BODIES: list[tuple[str, Flags]] = [
     ("mamujoco/Walker2d-*", _FIXED | {"n_step": 20, "learning_rate": 5e-4}),
     ("mamujoco/*", _SOFT | {"n_step": 10}),
 ]
-# Larger steps and fewer minibatches than MAT's own for HalfCheetah 6x1 (Wen et al. 2022: 5e-5, 40), as suits a tenth of
-# its steps.
+# Paper (Wen et al. 2022, HalfCheetah 6x1), with larger steps and fewer minibatches than its 5e-5 and 40, as suits a
+# tenth of its steps, chosen by hand, no record.
 _MAT_BODY: Flags = {
     "normalise_inputs": True,
     "learning_rate": 3e-4,
@@ -548,7 +556,8 @@ _MAT_BODY: Flags = {
     "eval_episodes": 20,
 }
 
-# One agent: PPO as it is commonly tuned to LunarLander, with larger minibatches and a step annealed to match.
+# Chosen by hand, no record: PPO as it is commonly tuned to LunarLander, with larger minibatches and a step annealed to
+# match. One agent.
 _LANDER: Flags = {
     "num_envs": 16,
     "rollout_length": 512,
@@ -564,7 +573,7 @@ _LANDER: Flags = {
     "eval_episodes": 100,
 }
 
-# Episodes have at most 100 steps; the policy is recurrent because of partial observation.
+# Chosen by hand, no record. Episodes have at most 100 steps; the policy is recurrent because of partial observation.
 _PPO_FORAGING: Flags = {
     "recurrent": 64,
     "num_envs": 64,
@@ -578,8 +587,8 @@ _PPO_FORAGING: Flags = {
     "steps": 1e6,
 }
 
-# Found in one short run on two cores, in SMAX of JaxMARL 0.2: wider than the paper's 64, and as many timesteps as
-# agents can share.
+# Chosen by hand, no record, in SMAX of JaxMARL 0.2: wider than the paper's 64, and as many timesteps as agents can
+# share.
 _SMAX: Flags = {
     "hidden": (128,),
     "recurrent": 128,
@@ -591,11 +600,9 @@ _SMAX: Flags = {
     "steps": 2.5e6,
 }
 
-# Sizes of images that keep what moves: the ball of Cooperative Pong is two pixels wide. Pistonball's wrappers are those
-# of PettingZoo's tutorial with CleanRL, which learns values from each agent's own image; those of all 20 would be
-# 328,000 numbers.
+# Chosen by hand, no record: sizes of images that keep what moves. The ball of Cooperative Pong is two pixels wide.
 _PONG: Flags = {"greyscale": True, "resize": (56, 96), "frame_stack": 4}
-# The steps are those of half an hour on two cores (docs/results.md).
+# Chosen by hand, no record. The steps are those of half an hour on two cores (docs/results.md).
 _PONG_IPPO: Flags = {
     "greyscale": True,
     "resize": (28, 48),
@@ -609,7 +616,8 @@ _PONG_IPPO: Flags = {
     "steps": 333_824.0,
     "eval_episodes": 100,
 }
-# One convolution leaves 5 × 5 × 32 numbers of Pursuit's windows, the default three 1 × 1 × 32 (`shoal study pursuit`).
+# Study pursuit (channels), the rest chosen by hand, no record. One convolution leaves 5 × 5 × 32 numbers of Pursuit's
+# windows, the default three 1 × 1 × 32.
 _PURSUIT: Flags = {
     "channels": (32,),
     "normalise_rewards": True,
@@ -619,8 +627,8 @@ _PURSUIT: Flags = {
     "minibatches": 4,
     "steps": 1e6,
 }
-# Chosen on mini-2p by single runs of 1 to 4 million steps, beside λ = 0.95, an entropy coefficient of 0.01, half this
-# step size and nets of 256. MAPPO's critic reads the hand of the player on turn.
+# Chosen by hand on mini-2p, no record: single runs of 1 to 4 million steps, beside λ = 0.95, an entropy coefficient of
+# 0.01, half this step size and nets of 256. MAPPO's critic reads the hand of the player on turn.
 _HANABI: Flags = {
     "hidden": (128, 128),
     "num_envs": 256,
@@ -633,6 +641,8 @@ _HANABI: Flags = {
     "entropy_coef": 0.03,
     "steps": 5e6,
 }
+# PettingZoo's tutorial with CleanRL, which learns values from each agent's own image; those of all 20 would be 328,000
+# numbers.
 _PISTONS: Flags = {"greyscale": True, "resize": (64, 64), "frame_stack": 4}
 ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
     "mappo": [
