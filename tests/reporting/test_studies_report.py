@@ -81,6 +81,26 @@ def test_a_folder_without_studies_is_refused(tmp_path: Path) -> None:
         library.report(tmp_path)
 
 
+def test_other_toml_files_in_a_folder_of_studies_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\n')
+    with pytest.raises(InputError, match=r"^There is neither run\.json nor a study file \*\.toml in "):
+        library.report(tmp_path)
+    write_study_file(tmp_path, GRID + TABLES)
+    text = library.report(tmp_path, out=tmp_path / "all.html").read_text("utf-8")
+    assert "1 study, " in text and "pyproject" not in text
+    assert capsys.readouterr().err.endswith(" they are no studies: pyproject.toml.\n")
+
+
+@pytest.mark.parametrize("text", ['question = "Q"\n', "[grid]\n", "[[variants]]\n", "[defaults]\n", "x ="])
+def test_a_broken_study_in_a_folder_is_named(text: str, tmp_path: Path) -> None:
+    write_study_file(tmp_path, GRID + TABLES)
+    (tmp_path / "broken.toml").write_text(text)
+    with pytest.raises(InputError, match=r"broken\.toml: "):
+        library.report(tmp_path, out=tmp_path / "all.html")
+
+
 def test_a_folder_of_studies_is_compared_with_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="against requires a run"):
         library.report(studies(tmp_path), against=tmp_path)

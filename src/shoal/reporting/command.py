@@ -30,9 +30,10 @@ from shoal.studies.levels import levels_of
 from shoal.studies.plan import Cell, plan
 from shoal.studies.running import OUT
 from shoal.studies.state import former_records, recorded_in, records_of_cells
-from shoal.studies.study_file import read_study, shipped, study_path
+from shoal.studies.study_file import is_study, read_study, shipped, study_path
 from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import check_imports
+from shoal.system import notices
 from shoal.system.files import write_bytes, written_to
 from shoal.training.evaluation import check_episodes
 
@@ -96,13 +97,22 @@ def report(
         return _run(given, out, episodes, replays, environment, trust, recorded or {})
     if against is not None:
         raise InputError("against requires a run; the page of a study has its own comparisons.")
-    if str(what) not in shipped() and Path(what).is_dir() and (files := sorted(Path(what).glob("*.toml"))):
+    if str(what) not in shipped() and Path(what).is_dir() and (files := _studies_in(Path(what))):
         return _studies(Path(what), files, out, records, Path(runs), trust)
     return _study(_study_path(what), out, episodes, replays, records, Path(runs), trust)
 
 
 def _is_run(path: Path) -> bool:
     return (path / manifest.RUN_JSON).exists()
+
+
+def _studies_in(folder: Path) -> list[Path]:
+    """The study files in a folder; a sentence names the TOML files that are none."""
+    files = sorted(folder.glob("*.toml"))
+    found = [path for path in files if is_study(path)]
+    if found and (others := [path.name for path in files if path not in found]):
+        notices.warn(f"Left out, since without a question or a grid they are no studies: {', '.join(others)}.")
+    return found
 
 
 def _study_path(what: str | Path) -> Path:

@@ -228,6 +228,8 @@ SEED = 1_000_000
 _KEYS = ("title", "question", "defaults", "grid", "variants", "overrides", "exclude")
 _KEYS += ("evaluation", "primary", "record", "tables", "figures", "levels", "scales", "references", "tuning")
 _KEYS += ("crossplay",)
+_OF_STUDIES = {"question", "defaults", "grid", "variants"}
+"""Keys by which a study is told apart from other TOML files."""
 
 
 @dataclass(frozen=True)
@@ -360,6 +362,15 @@ def link_text(study: StudyFile) -> str:
     """The study's file as a page in ``results/`` names it: a link if it is in the folder above."""
     name = f"{study.name}.toml"
     return f"{name}, which comes with Shoal" if installed(study.path) else f"[{name}](../{name})"
+
+
+def is_study(path: Path) -> bool:
+    """Whether a file ``*.toml`` is to be a study: it has a question, a grid, variants or defaults.
+
+    Raises:
+        InputError: it is not TOML.
+    """
+    return bool(_OF_STUDIES & reading.read_toml(path, "study file", MAX_FILE_BYTES).keys())
 
 
 def read_study(path: Path) -> StudyFile:
