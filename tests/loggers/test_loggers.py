@@ -214,7 +214,9 @@ def started(tmp_path: Path, logger: Any, stored: str | None = None) -> Any:
     if stored is not None:
         (tmp_path / logger.file).write_text(stored)
     progress = SimpleNamespace(say=said.append, warn=said.append)
-    trainer = SimpleNamespace(settings=Settings(), at=Standing(1), step=3, update=1, progress=progress)
+    trainer = SimpleNamespace(
+        settings=Settings(), at=Standing(1), step=3, update=1, progress=progress, hooks=SimpleNamespace(refused=False)
+    )
     context = shoal.Context(SimpleNamespace(folder=tmp_path, evaluation=None), trainer)
     context.status = "finished"
     logger.on_start(context)
@@ -344,6 +346,31 @@ def test_ctrl_c_while_a_tracker_starts_is_no_failure_of_it(tmp_path: Path, capsy
     with pytest.raises(KeyboardInterrupt), with_callbacks(run, trainer, [Waiting("p")]):
         pass
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("before", [None, b'{"id": "of another project"}\n'])
+def test_a_tracker_leaves_no_file_where_another_one_refuses(before: bytes | None, tmp_path: Path) -> None:
+    class Starting(shoal.WandbLogger):
+        def begin(self, context: shoal.Context, stored: Any) -> Any:
+            return {"id": "new"}
+
+        def finish(self, context: shoal.Context, summary: Any) -> None:
+            assert (tmp_path / "wandb.json").is_file()
+
+        def end(self, context: shoal.Context) -> None: ...
+
+    class Refusing(shoal.MLflowLogger):
+        def begin(self, context: shoal.Context, stored: Any) -> Any:
+            raise InputError("no server")
+
+    if before is not None:
+        (tmp_path / "wandb.json").write_bytes(before)
+    trainer: Any = SimpleNamespace(settings=Settings(), at=Standing(0), step=0, close=lambda: None)
+    run = SimpleNamespace(folder=tmp_path, evaluation=None)
+    loggers = [Starting("p"), Refusing("store")]
+    with pytest.raises(InputError, match="no server"), with_callbacks(run, trainer, loggers):
+        pass
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == ({"wandb.json": before} if before else {})
 
 
 def test_what_is_sent_are_finite_means_and_values_of_seeds() -> None:

@@ -13,7 +13,7 @@ from shoal.security import reading
 from shoal.storage import manifest
 from shoal.storage.log import or_none
 from shoal.storage.tensorboard import scalars
-from shoal.system.files import dumps, to_json, write_text
+from shoal.system.files import dumps, to_json, write_bytes, write_text
 from shoal.training.callbacks import Callback, Context, Metrics
 
 MAX_ID_BYTES = reading.MIB
@@ -67,7 +67,8 @@ class Logger(Callback):
         """Start or continue the tracker's run."""
         self._begun, self._failed, self._sent = False, False, (-1, frozenset[str]())
         path = reading.own_file(context.folder, self.file)
-        stored = self.begin(context, _stored(path))
+        self._before = _contents(path)
+        stored = self.begin(context, _stored(self._before))
         self._begun = True
         write_text(path, dumps(stored, self.file, indent=1) + "\n")
 
@@ -88,6 +89,9 @@ class Logger(Callback):
             return
         self._try(context, lambda: self.finish(context, summary_of(context)))
         self._try(context, lambda: self.end(context), always=True)
+        if context._trainer.hooks.refused:  # by another callback: the folder of a new run is to be removed
+            path = context.folder / self.file
+            path.unlink(missing_ok=True) if self._before is None else write_bytes(path, self._before)
 
     def _try(self, context: Context, act: Any, always: bool = False) -> None:
         if self._failed and not always:
@@ -142,10 +146,18 @@ def summary_of(context: Context) -> dict[str, Any]:
     return summary
 
 
-def _stored(path: Path) -> dict[str, Any]:
+def _contents(path: Path) -> bytes | None:
+    """The file of an earlier process; None if there is none or it is too large."""
+    try:
+        return reading.read_bytes(path, MAX_ID_BYTES)
+    except (OSError, ValueError):
+        return None
+
+
+def _stored(data: bytes | None) -> dict[str, Any]:
     """What the file of an earlier process holds; empty if there is none or it is damaged."""
     try:
-        found = reading.parse_json(reading.read_bytes(path, MAX_ID_BYTES))
-    except (OSError, ValueError):
+        found = reading.parse_json(data or b"")
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
