@@ -179,6 +179,16 @@ def test_an_evaluation_of_endless_episodes_is_refused(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path / "policy").latest() == 1
 
 
+def test_a_run_that_was_killed_before_its_final_evaluation_plays_the_same_episodes(tmp_path: Path) -> None:
+    flags = flags_for("ippo", eval_episodes=5, steps=32, epochs=1, minibatches=1)
+    env = counters.hosted()
+    shoal.train("ippo", env, folder=tmp_path, progress=False, **flags)
+    said = (tmp_path / "evaluation.json").read_text()
+    (tmp_path / "evaluation.json").unlink()
+    assert shoal.resume(tmp_path, environment=env, progress=False).untouched
+    assert (tmp_path / "evaluation.json").read_text() == said
+
+
 def test_what_cannot_be_stepped_leaves_no_folder(tmp_path: Path) -> None:
     env = HostEnvironment(counters.spec_of(), lambda render=False: counters.Counters())
     with pytest.raises(InputError, match="num_workers 0"):

@@ -40,8 +40,9 @@ def conclude(run: Run, before: Settings, guard: Callable[[], None], continue_sto
     run.finished = run.untouched = True
     run.final_score = known_evaluation_text(run.folder, run.last_step, run.settings.eval_episodes)
     if run.final_score is None and run.settings.eval_episodes != 0:
-        episodes = run.settings.evaluation_episodes(run.env)
-        keep_evaluation(run, run._evaluated(episodes), episodes, guard)
+        episodes, settings = run.settings.evaluation_episodes(run.env), run.settings
+        num_envs = None if settings.workers == "ray" else settings.num_envs  # as by_training plays them
+        keep_evaluation(run, run._evaluated(episodes, num_envs=num_envs), episodes, guard)
     return True
 
 

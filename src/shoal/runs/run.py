@@ -148,11 +148,19 @@ class Run:
         recorded = acts_greedily(self.folder, self.settings.steps_per_update, best) if greedy is None else None
         return found if recorded is None else found.in_mode(recorded)
 
-    def _evaluated(self, episodes: int, greedy: bool | None = None, seed: int = 0, best: bool = False) -> Evaluation:
+    def _evaluated(
+        self,
+        episodes: int,
+        greedy: bool | None = None,
+        seed: int = 0,
+        best: bool = False,
+        num_envs: int | None = None,
+    ) -> Evaluation:
         """:meth:`evaluate` in the better mode, whatever is recorded."""
         env = self.env  # first: refuses to import the environment of an untrusted folder
         key = jax.random.key(convert_value("seed", seed, int))
-        return evaluation.evaluate(env, self._acting(), self._learner(best), key, episodes, greedy, self._workers())
+        workers = self._workers()
+        return evaluation.evaluate(env, self._acting(), self._learner(best), key, episodes, greedy, workers, num_envs)
 
     def replay(
         self,

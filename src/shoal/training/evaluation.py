@@ -203,17 +203,20 @@ def evaluate(
     episodes: int,
     greedy: bool | None = True,
     workers: Workers = WORKERS,
+    num_envs: int | None = None,
 ) -> Evaluation:
     """Play ``episodes`` whole episodes with every seed's policy; learner leaves are [S, ...].
 
-    If ``greedy`` is None, they are played in each mode where policies are stochastic (:func:`preferred`).
+    If ``greedy`` is None, they are played in each mode where policies are stochastic (:func:`preferred`). Of a
+    host environment, ``num_envs`` play at the same time for each seed (None: at most :data:`ENVS`), and decide which
+    episodes these are.
 
     Raises:
         InputError: ``episodes`` is no whole number or below 1, ``greedy`` no boolean, or the episodes do not fit in
             memory.
         GameError: a host environment raised.
     """
-    with closing(Evaluator(env, algorithm, episodes, greedy, workers)) as evaluator:
+    with closing(Evaluator(env, algorithm, episodes, greedy, workers, num_envs)) as evaluator:
         return evaluator(learner, key)
 
 
@@ -234,6 +237,7 @@ class Evaluator:
         episodes: int,
         greedy: bool | None = True,
         workers: Workers = WORKERS,
+        num_envs: int | None = None,
     ):
         """Prepare; nothing is compiled or started yet. Arguments are those of :func:`evaluate`.
 
@@ -242,6 +246,7 @@ class Evaluator:
         """
         self.env, self.algorithm, self.workers = env, algorithm, workers
         self.episodes, greedy = check_episodes(episodes), check_mode(greedy)
+        self.num_envs = min(self.episodes, ENVS) if num_envs is None else num_envs
         self.greedy = greedy if greedy is not None or algorithm.stochastic else True
         """None: both modes."""
         self._rollout: HostRollout | None = None
@@ -281,7 +286,7 @@ class Evaluator:
         seeds, act, carry = len(jax.tree.leaves(learner)[0]), self.algorithm.act, self.algorithm.initial_carry
         keys = jax.random.split(jax.random.key(0), seeds)
         if isinstance(self.env, HostEnvironment):
-            parallelism = Parallelism(seeds, min(self.episodes, ENVS), *self.workers)
+            parallelism = Parallelism(seeds, self.num_envs, *self.workers)
             self._rollout = HostRollout(self.env, carry, parallelism, 1)
             for greedy in (True, False) if self.greedy is None else (self.greedy,):
                 self._rollout.prepare(act, learner, keys, greedy, PLAYED, 0)
