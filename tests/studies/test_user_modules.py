@@ -5,6 +5,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 import shoal as library
 from shoal.errors import InputError
+from shoal.options.flags import flags_of
 from shoal.runs import api
 from shoal.storage import manifest
 from shoal.studies import execution, running, user_modules
@@ -254,6 +256,21 @@ def test_a_run_is_continued_with_permission_for_what_its_study_names(
     keep_run(cell.folder / "opponents")
     keep_run(cell.folder / "opponents" / "opponents", network="evil:net")
     assert asked[4:] == [True, False]
+
+
+@pytest.mark.parametrize(("there", "permitted"), [("./ant.xml", True), ("./evil.xml", False)])
+def test_a_run_is_continued_with_the_files_that_its_study_names(there: str, permitted: bool, tmp_path: Path) -> None:
+    """Also in a folder that is not recorded as the user's own, such as one that was moved."""
+    text = GRID.replace('["matrix/climbing", "matrix/two_step"]', '["gymnasium:Ant-v5"]\nenv.xml_file = ["./ant.xml"]')
+    cell = cells_of(write_study_file(tmp_path, text))[0]
+    config = made_record(cell).run | {"env": {"xml_file": there}}
+    cell.folder.mkdir(parents=True)
+    text = json.dumps({"format": manifest.RUN_FORMAT, "config": config, "made_with": {}})
+    (cell.folder / "run.json").write_text(text, encoding="utf-8")
+    found = cell.merged()
+    flags = flags_of(found.settings) | flags_of(found.config)
+    assert execution.requested(cell, flags, cell.folder) == permitted
+    assert not execution.requested(replace(cell, env={}), flags, cell.folder)
 
 
 def test_a_record_has_what_was_imported(file: Path) -> None:

@@ -124,7 +124,7 @@ def play_group(group: Group, records: Mapping[str, Record]) -> CrossplayRecord:
 
 def _requested(cell: Cell) -> bool:
     merged = cell.merged()
-    return requested(cell.algorithm, flags_of(merged.settings) | flags_of(merged.config), cell.folder)
+    return requested(cell, flags_of(merged.settings) | flags_of(merged.config), cell.folder)
 
 
 def _record_of(group: Group, records: Mapping[str, Record], found: CrossPlay, seconds: float) -> CrossplayRecord:

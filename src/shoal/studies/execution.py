@@ -26,6 +26,7 @@ from shoal.studies.record import Record, rounded_numbers
 from shoal.studies.user_modules import module_digests
 from shoal.system import notices
 from shoal.training.evaluation import BEST_FOLDER, Evaluation
+from shoal.trust import permission
 from shoal.trust.run_file import config_of_run
 
 POINTS = 50
@@ -74,26 +75,28 @@ def _trained(cell: Cell, progress: bool) -> Run:
     if difference := cell.difference(manifest.read_run_json(cell.folder)["config"]):
         raise InputError(f"{cell.folder} contains another run ({difference}); move or delete that folder.")
     found = cell.merged()
-    trust = requested(cell.algorithm, flags_of(found.settings) | flags_of(found.config), cell.folder)
+    trust = requested(cell, flags_of(found.settings) | flags_of(found.config), cell.folder)
     return api.resume(cell.folder, environment=cell.environment, trust=trust, progress=progress)
 
 
-def requested(algorithm: str, flags: Mapping[str, Any], folder: Path) -> bool:
-    """Whether a run's folder names modules of the user's own, and only those that its study names: the user has
-    requested their import. What the folder's copy of opponents names counts as well.
+def requested(cell: Cell, flags: Mapping[str, Any], folder: Path) -> bool:
+    """Whether a run's folder names modules of the user's own, or files in its environment's options, and only those
+    that its study names: the user has requested their use. What the folder's copy of opponents names counts as well.
 
     Args:
-        algorithm: the run's algorithm in the study.
+        cell: the run's cell.
         flags: its settings and hyper-parameters there.
         folder: the run's.
 
     Raises:
         InputError: a ``run.json`` is missing or damaged.
     """
-    named, found = _own_names(algorithms.canonical(algorithm), completed(flags)), set[str]()
+    named: set[Any] = _own_names(algorithms.canonical(cell.algorithm), completed(flags))
+    named |= set(permission.handed(cell.environment, cell.env))
     opponents, copy = flags.get("opponents"), folder / OPPONENTS
     if opponents not in (None, PAST) and not copy.is_dir() and folder_of_opponents(str(opponents)):
         return False  # they would be read from a folder of their own
+    found: set[Any] = set(permission.handed(cell.environment, config_of_run(folder)["env"]))
     while folder.is_dir():
         entries = config_of_run(folder)
         found |= _own_names(entries["algorithm"], entries["config"], entries["settings"])

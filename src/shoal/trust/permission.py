@@ -83,17 +83,22 @@ def _beyond(name: str, options: Mapping[str, Any]) -> Iterator[str]:
             yield f"import a {package!r} that does not lie where Python installs packages{where}"
     if prefix == "gymnasium:" and not own and installed("gymnasium"):
         yield from _registered(rest)
-    yield from _handed(name, options)
+    yield from _hand(name, options)
 
 
-def _handed(environment: Any, options: Mapping[str, Any]) -> Iterator[str]:
-    """Options that may name a file or a module, of an environment (a name or a factory) that is not built in."""
+def _hand(environment: Any, options: Mapping[str, Any]) -> Iterator[str]:
+    return (f"hand it {shortened(text)}" for _, text in handed(environment, options))
+
+
+def handed(environment: Any, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Options that may name a file or a module, with such a text, of an environment (a name or a factory) that is not
+    built in."""
     if registry.built_in(registry.called(environment)):
         return
     known = registry.options_of(environment) if isinstance(environment, str) and not own_module(environment) else {}
     for option, value in options.items():
         if option not in known and option not in COMMON_OPTIONS:
-            yield from (f"hand it {shortened(text)}" for text in _texts(value) if _leads_somewhere(text))
+            yield from ((option, text) for text in _texts(value) if _leads_somewhere(text))
 
 
 def _registered(task: str) -> Iterator[str]:
@@ -195,8 +200,8 @@ def permit(folder: Path, entries: Mapping[str, Any], trust: bool, environment: A
     """
     if environment is not None:
         own = provenance.marked_record(folder, decides(entries))  # whatever has become of the modules that it names
-        if handed := "" if trust or own is not None else " and ".join(_handed(environment, entries["env"])):
-            what = f"building {registry.called(environment)!r} with its options would {handed}"
+        if hand := "" if trust or own is not None else " and ".join(_hand(environment, entries["env"])):
+            what = f"building {registry.called(environment)!r} with its options would {hand}"
             raise InputError(f"{folder} {why_not_own(folder, entries)}, and {what}: {TRUST}.")
         return
     name, record = entries["environment"], own_record(folder, entries)

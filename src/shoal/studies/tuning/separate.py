@@ -80,7 +80,7 @@ class SeparateRuns:
             if ending.saved(folder).update > self.instance.updates[number]:
                 raise trained_further(folder)
             named = flags_of(self.instance.settings) | flags_of(self.instance.config)
-            trust = requested(cell.algorithm, named, folder)
+            trust = requested(cell, named, folder)
             return api.resume(folder, environment=cell.environment, trust=trust, progress=progress, steps=steps)
         flags: dict[str, Any] = (
             cell.flags | self.instance.fixed | {"seeds": self.tuning.seeds, "seed": self.tuning.seed}
