@@ -116,6 +116,7 @@ def test_rollouts_that_only_fill_a_buffer_are_counted_where_a_value_is_an_array(
     [
         ("counters:hosted", {}, "is stepped by worker processes"),
         ("toys:busy", {"seeds": 2}, "leave out seeds."),
+        ("toys:busy", {"eval_episodes": 2}, "leave out eval_episodes."),
         ("toys:busy", {"lerning_rate": 2}, "did you mean 'learning_rate'"),
         ("toys:busy", {"minibatches": 7}, "do not divide into 7 minibatches"),
     ],
@@ -124,6 +125,13 @@ def test_what_is_refused(environment: str, flags: Any, said: str) -> None:
     with pytest.raises(InputError) as caught:
         shoal.make_train("mappo", environment, **flags)
     assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_configuration_that_starts_from_a_run_is_told_that_functions_do_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shoal.make_train("mappo", "toys:busy", config={"flags": {"init_from": "runs/earlier"}}, **FLAGS, **MORE["mappo"])
+    assert capsys.readouterr().err.startswith("init_from of the configuration has no effect: ")
 
 
 def test_hyper_parameters_that_cannot_be_arrays() -> None:

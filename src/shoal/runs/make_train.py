@@ -16,6 +16,7 @@ from shoal.environments import registry
 from shoal.errors import InputError, shortened
 from shoal.options.flags import check_names, leaves, override
 from shoal.runs.build import build, wrapped_environment
+from shoal.system import notices
 from shoal.system.forks import check_not_forked
 from shoal.training import checks
 from shoal.training.evaluation import check_episodes, first_episodes
@@ -24,7 +25,8 @@ from shoal.training.traced import TracedValues, TriedPolicy, with_values
 from shoal.types import Algorithm, Environment, EnvSpec, EpisodeStats, Metrics
 
 OF_RUNS = ("seeds", "seed", "devices", "workers", "num_workers", "worker_timeout", "address", "init_from", "rows")
-OF_RUNS += ("stop_at", "time_budget", "eval_every", "curve_episodes", "checkpoint_seconds", "keep", "tensorboard")
+OF_RUNS += ("stop_at", "time_budget", "eval_every", "eval_episodes", "curve_episodes", "checkpoint_seconds", "keep")
+OF_RUNS += ("tensorboard",)
 """Settings of runs in folders, which functions do not have."""
 
 
@@ -115,6 +117,8 @@ def _functions(found: Configured) -> Train:
         made = registry.make(found.environment, **found.env)
     settings = override(found.values.sized_for(made.spec), {"seeds": 1, "devices": 1})
     settings.check()
+    if settings.init_from is not None:
+        notices.warn("init_from of the configuration has no effect: init of make_train makes new networks.")
     check_bounds(found.values.config)
     env = wrapped_environment(made, settings)
     if not isinstance(env, Environment):
