@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from shoal.algorithms import NAMES
-from shoal.runs.behaviour import ALGORITHMS, ENVIRONMENTS
+from shoal.runs.behaviour import ALGORITHMS, ENVIRONMENTS, OPTIONS, versions
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -69,3 +69,12 @@ def test_algorithms_compute_what_their_versions_computed() -> None:
             if found := frozen.differences(frozen.summary(here[label]), there, 1e-7):
                 wrong.append(f"{label}: {RAISE.format(name=name, version=entry['version'])}: {found[0]}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_an_option_of_one_side_has_its_version() -> None:
+    flags: dict[str, Any] = {"side1_normalise_inputs": False, "opponents": None, "hidden": [64]}
+    for second in (False, True):
+        found = versions("mappo+ippo", "mpe/simple_tag", flags | {"side2_normalise_inputs": second})
+        assert {name: found[name] for name in OPTIONS if name in found} == (
+            {"normalise_inputs": OPTIONS["normalise_inputs"]} if second else {}
+        )

@@ -6,6 +6,7 @@ episodes. Names, messages, speed and rounding do not change it. Version 0 in a r
 version 1, or that this is unknown.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -119,7 +120,9 @@ def versions(algorithm: str, environment: str, flags: Mapping[str, Any]) -> dict
     found = {key: ALGORITHMS[part] for key, part in zip(keys, parts, strict=True) if part in ALGORITHMS}
     if (family := family_of(environment)) in ENVIRONMENTS:
         found["environment"] = ENVIRONMENTS[family]
-    return found | {name: version for name, version in OPTIONS.items() if flags.get(name) not in _OFF}
+    plain = {flag: re.sub("^side[0-9]+_", "", flag) for flag in flags}
+    on = {name for flag, name in plain.items() if name in OPTIONS and flags[flag] not in _OFF}
+    return found | {name: version for name, version in OPTIONS.items() if name in on}
 
 
 def kept(made: Mapping[str, Any]) -> dict[str, int] | None:
