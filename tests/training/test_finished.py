@@ -101,6 +101,17 @@ def test_resuming_does_not_trust_the_folder_of_another_person(
         _ = shoal.open_run(folder).env
 
 
+def test_resuming_a_finished_run_with_trust_records_it(done: Path, tmp_path: Path) -> None:
+    """As docs/security.md says of a folder that was moved, or whose modules have changed."""
+    folder = Path(shutil.copytree(done, tmp_path / "moved"))
+    with pytest.raises(InputError, match="not recorded as your own run"):
+        _ = shoal.open_run(folder).env
+    assert shoal.resume(folder, progress=False, trust=True).untouched
+    found = own_record(folder, config_of_run(folder))
+    assert found is not None and found.directory == str(Path(toys.__file__).parent)
+    assert shoal.open_run(folder).env is not None
+
+
 def test_resuming_keeps_the_trust_in_a_folder(copy: Path) -> None:
     def record() -> Any:
         return own_record(copy, config_of_run(copy))

@@ -23,7 +23,15 @@ from shoal.runs import final_evaluation
 from shoal.runs.build import build, check_build, check_hosts, told_of_teams
 from shoal.runs.init_from import source_of, start_from
 from shoal.runs.load import devices_before, past_selves
-from shoal.runs.open import copied_opponents, keep_changed, keeping, keeping_resumed, open_run, permit_training
+from shoal.runs.open import (
+    copied_opponents,
+    keep_changed,
+    keeping,
+    keeping_resumed,
+    open_run,
+    permit_training,
+    remember_trusted,
+)
 from shoal.runs.run import Run
 from shoal.sides.opponents import PAST
 from shoal.storage import manifest
@@ -210,6 +218,9 @@ def _restored(
         if flags:
             guard()
             keep_changed(run, before)  # the environment was not built
+        if trust:
+            guard()
+            remember_trusted(run)
         return run, None
     trainer = trainer_of(run, progress, guard)
     if run.settings.init_from and trainer.checkpoints.latest() is None:

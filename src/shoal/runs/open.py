@@ -254,6 +254,13 @@ def remember(run: Run) -> None:
     _record(run, provenance.OwnRecord(directory, tuple(modules.items())))
 
 
+def remember_trusted(run: Run) -> None:
+    """:func:`remember` a finished run that the user trusts, unless its folder is recorded already."""
+    if own_record(run.folder, config_of_run(run.folder)) is None:
+        _ = run._acting(), run.by_name and run.env  # imports the user's own modules, so that their folder is known
+        remember(run)
+
+
 def _own_modules(run: Run) -> list[str]:
     """Modules of the user's own that define a run's environment, algorithm, networks and opponents."""
     module = permission.own_module(run.environment) if run.by_name else None
