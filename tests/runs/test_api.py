@@ -203,7 +203,7 @@ def test_a_folder_holds_one_run(own: Own) -> None:
     assert (own.folder / "run.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["report.html", "replay.gif", "evaluation.json"])
+@pytest.mark.parametrize("name", ["report.html", "replay.gif", "evaluation.json", "init_from.json", "wandb.json"])
 def test_a_users_own_file_is_not_replaced(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine")
     with pytest.raises(InputError, match=f"contains {name}, which a run would replace; choose another folder"):
