@@ -36,6 +36,7 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # commands are processes, which do not search each other's folders
     monkeypatch.setattr(user_modules, "_permitted", set())
+    monkeypatch.setattr("shoal.security.user_modules._sources", {})  # of files that this process has tested before
     yield
     assert "evil" not in sys.modules
 
