@@ -15,6 +15,7 @@ from shoal.config.config_files import ConfigFile, key_to_toml, to_toml
 from shoal.environments import names, registry
 from shoal.environments.names import hint_of
 from shoal.errors import InputError, shortened, unknown
+from shoal.networks.architecture import NETWORKS
 from shoal.options.convert import Anything, convert_value, from_toml, mapping, takes
 from shoal.options.flags import Leaf, check_names, flags_of, leaves, options_from_json, override
 from shoal.presets import preset, sizes_for
@@ -390,9 +391,17 @@ _Q_BASELINE = (
     ),
     _Need({"baseline": ("none", "value")}, "is that of the baselines counterfactual and optimal: choose one"),
 )
+_LEARNED = _Need(
+    {"sharing": ("shared", "role", "independent")}, "is for sharing that is learned: leave out --sharing", "seps"
+)
 _NEEDS: dict[str, tuple[_Need, ...]] = {
+    **dict.fromkeys(
+        ("criterion", "kl_weight", "latent", *(f"pretrain_{x}" for x in ("batch", "rate", "steps", "updates"))),
+        (_LEARNED,),
+    ),
     "address": (_Need({"workers": ("processes",)}, "is that of a Ray cluster: add --workers ray"),),
     "alpha_learning_rate": (_Need({"adapt_alpha": _OFF}, "is the step size of the temperature: add --adapt-alpha"),),
+    "attention_width": (_Need({"attention_layers": (1,)}, "is that of hidden layers: raise --attention-layers"),),
     "curve_episodes": (_Need({"eval_every": _OFF}, "is that of evaluations during training: add --eval-every"),),
     "baseline_from": _Q_BASELINE,
     "channels": (_IMAGES,),
@@ -406,12 +415,18 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
             "is not used with a guider that remembers, since it learns from whole rollouts: add --no-memory",
         ),
     ),
+    "critic_input": (
+        _Need({"critic": ("independent",)}, "is that of a centralised critic: leave out --critic independent"),
+    ),
     "crop": (_BLIND,),
     "decay": (_MEMORY, _SABLE),
     "draws": _Q_BASELINE,
     "entity_blocks": (_ENTITIES,),
     "entity_heads": (_ENTITIES,),
     "entropy_share": (_Need({"adapt_alpha": _OFF}, "is that of adapted temperatures: add --adapt-alpha"),),
+    "epsilon_fraction": (
+        _Need({"epsilon": (0.0,), "epsilon_final": (0.0,)}, "is that of a change of the exploration: set --epsilon"),
+    ),
     "frame_stack": (_BLIND,),
     "gain": (_Need({"orthogonal": _OFF}, "is that of orthogonal kernels: add --orthogonal"),),
     "greyscale": (_BLIND,),
@@ -423,6 +438,12 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "noise_fraction": (_Need({"noise_final": (None,)}, "is that of a change of the noise: set --noise-final"),),
     "order": (
         _Need({"sharing": ("independent",)}, "matters only to agents that share parameters: set --sharing", "masac"),
+    ),
+    "output_gain": (
+        # Networks of one's own may read it, and MAGPO's guider has orthogonal kernels in any case.
+        _Need(
+            {"orthogonal": _OFF, "network": NETWORKS, "guider": ()}, "is that of an orthogonal kernel: add --orthogonal"
+        ),
     ),
     "position": (_MEMORY,),
     "recompute_advantages": (_Need({"epochs": (1,)}, "is for the epochs after the first: raise --epochs"),),
