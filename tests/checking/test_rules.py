@@ -34,6 +34,7 @@ def timesteps(field: str = "", index: Any = 0, value: Any = 0) -> Step:
     [
         ("obs", (1, 1, 2), 7.0, "observation padding"),
         ("legal", (1, 0), False, "legal actions"),
+        ("legal", (2, 0), False, "legal actions"),
         ("reward", (0, 0), 2.0, "reward"),
         ("first", 1, True, "first"),
         ("discount", (1, 0), -0.5, "discount"),
@@ -45,6 +46,12 @@ def timesteps(field: str = "", index: Any = 0, value: Any = 0) -> Step:
 )
 def test_a_wrong_value_breaks_a_rule(field: str, index: Any, value: Any, subject: str) -> None:
     assert broken_rules(SPEC, [timesteps(), timesteps(field, index, value)])[0].startswith(f"{subject}: ")
+
+
+def test_agents_whose_episode_has_ended_need_no_legal_action() -> None:
+    over = timesteps("legal", (2, 0), False)
+    over.discount[2] = 0.0
+    assert broken_rules(SPEC, [timesteps(), over]) == []
 
 
 def test_sound_timesteps_and_those_after_an_episodes_end_break_none() -> None:

@@ -9,7 +9,7 @@ from shoal.checking.findings import Finding, Level
 from shoal.checking.play import Episode
 from shoal.environments import rows
 from shoal.environments.adapters.gymnasium import DEFAULT_LIMIT
-from shoal.game import own_actions
+from shoal.game import HostTimestep, own_actions
 from shoal.plots.texts import metric_text
 from shoal.spec import Box, Discrete, EnvSpec
 
@@ -58,17 +58,21 @@ def finite(played: Played) -> Iterator[Finding]:
 
 
 def choices(played: Played) -> Iterator[Finding]:
-    """Each agent has a legal action at every timestep but the last, and only its own actions are legal."""
+    """Each agent has a legal action, unless the episode has ended for it, and only its own actions are legal."""
     spec = played.spec
     own = own_actions(spec)
     what = "action" if isinstance(spec.action, Discrete) else "action dimension"
-    if wrong := _first(played, lambda episode: ~episode.timesteps.legal.any(-1) & ~episode.timesteps.last[:, None]):
+
+    def goes_on(steps: HostTimestep) -> np.ndarray:  # at a time limit a target may read the best legal action
+        return ~steps.last[:, None] | (steps.alive & (steps.discount > 0))
+
+    if wrong := _first(played, lambda episode: ~episode.timesteps.legal.any(-1) & goes_on(episode.timesteps)):
         episode, (t, i), count = wrong
         yield Finding(
             "error",
             "legal actions",
             f"{spec.agents[i]} has no legal {what} {when(episode, t)}; every agent needs at least one legal "
-            f"{what}, also a dead one, for example a no-op{_more(count)}.",
+            f"{what}, also a dead one or at a time limit, for example a no-op{_more(count)}.",
         )
     if wrong := _first(played, lambda episode: episode.timesteps.legal & ~own):
         episode, (t, i, a), count = wrong
