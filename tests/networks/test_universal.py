@@ -201,6 +201,8 @@ def test_what_depends_on_the_number_of_agents_is_refused():
     for kind, said in refused.items():
         with pytest.raises(InputError, match=f"same parameters for any number of agents, and .*{said}"):
             build_body(BODY, layout(2) + vector_layout(3, kind), 1)
+    with pytest.raises(InputError, match="use an algorithm whose critic does not"):  # whose ids no option leaves out
+        build_body(BODY, layout(2) + vector_layout(3, "id") + vector_layout(3, "action"), 1)
     with pytest.raises(InputError, match="critic_input concat or local"):
         build_body(BODY, vector_layout(3, "state"), 1)
     with pytest.raises(InputError, match=r"reads vectors and sets of entities, not an array of \(3, 3, 1\)"):

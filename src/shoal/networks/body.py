@@ -334,21 +334,21 @@ def make_entities(body: Body, layout: Layout, universal: bool = False, actions: 
 
 def _check_universal(layout: Layout) -> None:
     """Refuse what depends on the number of agents, and what is neither a set of entities nor a vector."""
-    why = {
-        "id": "this input has a one-hot id of each: set agent_id to False (--no-agent-id)",
-        "state": "this critic reads the state, whose width depends on it: use critic_input concat or local",
+    why = {  # a critic of actions reads ids whatever agent_id is, and so do some critics of the state
         "action": "this critic reads all agents' actions: use an algorithm whose critic does not, such as mappo",
+        "state": "this critic reads the state, whose width depends on it: use critic_input concat or local",
+        "id": "this input has a one-hot id of each: set agent_id to False (--no-agent-id)",
     }
     added = {
         "last_action": "the last action, whose width is the number of actions: set last_action to False "
         "(--no-last-action)",
         "agent_id": "a one-hot id of each agent: set agent_ids to False (--no-agent-ids)",
     }
+    kinds = {part.kind for part in layout.parts}
+    for kind, said in why.items():
+        if kind in kinds:
+            raise InputError(f"Network 'universal' has the same parameters for any number of agents, and {said}.")
     for part in layout.parts:
-        if part.kind in why:
-            raise InputError(
-                f"Network 'universal' has the same parameters for any number of agents, and {why[part.kind]}."
-            )
         if part.name in added:
             raise InputError(
                 f"Network 'universal' has the same parameters for any number of agents and actions, and this input has "
