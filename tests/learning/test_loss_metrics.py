@@ -1,13 +1,19 @@
-"""A loss whose metric is not one number is refused, rather than averaged over agents that may be dead."""
+"""A loss whose metric is not one number is refused, rather than averaged over agents that may be dead; so is one
+without a metric that an option reads."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from shoal.algorithms import mappo
 from shoal.errors import InputError
 from shoal.learning import sgd
+from shoal.types import Scale
+from support.algorithm_cases import BASE
+from support.trajectories import E, T, make_spec, make_trajectory
 
 
 class Batch(NamedTuple):
@@ -31,3 +37,17 @@ def test_a_metric_of_all_agents_is_refused() -> None:
     assert str(refused.value) == (
         "The loss's metric 'gap' has the shape (1, 2, 2); it must be one number, a sum over rows times batch.weight."
     )
+
+
+@pytest.mark.parametrize(("option", "value", "metric"), [("kl_stop", 0.01, "kl"), ("target_entropy", 0.5, "entropy")])
+def test_an_option_that_reads_a_metric_of_the_loss_names_the_one_that_is_missing(
+    option: str, value: float, metric: str
+) -> None:
+    def without_metrics(*given: Any) -> tuple[Any, Any]:
+        return mappo.policy_loss(*given)[0], {}
+
+    spec, config = make_spec(), replace(BASE, epochs=2, entropy_coef=0.1, **{option: value})
+    algorithm = mappo.make(spec, config, Scale(E, T, 1), without_metrics)
+    traj, key = make_trajectory(spec), jax.random.key(0)
+    with pytest.raises(InputError, match=f"^{option} is compared with the loss's metric '{metric}', which this loss"):
+        jax.eval_shape(lambda: algorithm.update(algorithm.init(key), traj, key))

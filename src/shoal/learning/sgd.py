@@ -145,6 +145,20 @@ def of_scalars(loss: Loss) -> Loss:
     return checked
 
 
+def read_metric(metrics: Metrics, name: str, option: str) -> Float[Array, ""]:
+    """The loss's metric that an option is compared with.
+
+    Raises:
+        InputError: a loss that replaces the algorithm's does not return it.
+    """
+    if name not in metrics:
+        raise InputError(
+            f"{option} is compared with the loss's metric {name!r}, which this loss does not return: add it to the "
+            f"metrics, or leave out {option}."
+        )
+    return metrics[name]
+
+
 def gradient(
     loss: Loss, params: PyTree, batch: Any, block: int, policy_of: tuple[int, ...] | None = None
 ) -> tuple[PyTree, Metrics]:
@@ -279,7 +293,7 @@ def sgd(
         over ``minibatches``.
 
     Raises:
-        InputError: a metric of the loss is not a scalar.
+        InputError: a metric of the loss is not a scalar, or ``kl`` is missing with ``kl_stop``.
     """
 
     def descend(carry: tuple, part: Any) -> tuple[tuple, Metrics]:
@@ -303,7 +317,8 @@ def sgd(
     # STOP AT A KL
     def attempt(loop: Loop, part: Any) -> tuple[Loop, Sums]:
         after, metrics = descend(loop.carry, part)
-        within = ~(metrics["kl"] > KL_MARGIN * kl_stop)  # a NaN goes on, and is reported as such
+        kl = read_metric(metrics, "kl", "kl_stop")
+        within = ~(kl > KL_MARGIN * kl_stop)  # a NaN goes on, and is reported as such
         carry = jax.tree.map(lambda old, new: jnp.where(within, new, old), loop.carry, after)
         return Loop(carry, within), Sums(metrics, jnp.float32(1.0), within.astype(jnp.float32))
 

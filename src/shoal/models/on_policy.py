@@ -304,6 +304,9 @@ def end_update(
 
     Entropy and KL in ``metrics`` are means over living agents; in the result they are means over decisions
     (:func:`share_of_decisions`, with ``joint_kl`` of the joint policy for the KL).
+
+    Raises:
+        InputError: with ``target_entropy``, the entropy is not among the metrics.
     """
     coefficients = learner.statistics.coefficients
     metrics = metrics | {"entropy_coef": entropy_coef(c, learner, scale)}
@@ -312,8 +315,9 @@ def end_update(
     shares = {"entropy": share, "kl": of_kl, "kl_update": of_kl}
     metrics |= {name: metrics[name] / shares[name] for name in shares if name in metrics}
     if c.target_entropy is not None:
+        entropy = sgd.read_metric(metrics, "entropy", "target_entropy")
         log_entropy = schedules.towards_entropy(
-            coefficients.log_entropy, metrics["entropy"], c.target_entropy, c.target_entropy_rate, c.entropy_coef
+            coefficients.log_entropy, entropy, c.target_entropy, c.target_entropy_rate, c.entropy_coef
         )
         coefficients = coefficients._replace(log_entropy=log_entropy)
     if isinstance(c, PpoConfig) and c.kl_target is not None:
