@@ -16,7 +16,7 @@ from shoal.cli import train
 from shoal.config import config_files, resolve
 from shoal.config.resolve import as_toml, configured
 from shoal.errors import InputError
-from shoal.options.flags import flags_of, leaves
+from shoal.options.flags import flags_of, leaves, override
 from shoal.presets import preset
 from shoal.storage import manifest
 from shoal.training.settings import Settings
@@ -369,3 +369,12 @@ def test_training_needs_names() -> None:
     with pytest.raises(InputError, match=r"^config does not name an algorithm and an environment\.$"):
         library.train(config={"flags": {"lam": 0.5}})
     assert resolve.configured("ppo", "mpe/simple", flags={}).algorithm == "ippo"
+
+
+@pytest.mark.parametrize("own", [{"network": "my_nets:conv"}, {"network": "mlp", "critic_network": "my_nets:conv"}])
+def test_networks_of_ones_own_may_read_gains_without_orthogonal_kernels(own: dict[str, str]) -> None:
+    config = override(algorithms.get("mappo").Config(), {"orthogonal": False, **own})
+    unused = resolve.without_effect(
+        Settings(), config, ["gain", "output_gain"], SPREAD, lambda: toys.coordination().spec
+    )
+    assert set(unused) == ({"output_gain"} if "critic_network" in own else set())

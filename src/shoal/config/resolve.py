@@ -428,7 +428,12 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
         _Need({"epsilon": (0.0,), "epsilon_final": (0.0,)}, "is that of a change of the exploration: set --epsilon"),
     ),
     "frame_stack": (_BLIND,),
-    "gain": (_Need({"orthogonal": _OFF}, "is that of orthogonal kernels: add --orthogonal"),),
+    "gain": (
+        _Need(
+            {"orthogonal": _OFF, "network": NETWORKS, "critic_network": (None, *NETWORKS)},
+            "is that of orthogonal kernels: add --orthogonal",
+        ),
+    ),
     "greyscale": (_BLIND,),
     "hyper_layers": (_Need({"mixing": ("mlp",)}, "is that of hypernetworks: choose --mixing mix", "lica"),),
     "hyper_width": (_Need({"hyper_layers": (1,)}, "is that of a hidden layer: raise --hyper-layers"),),
