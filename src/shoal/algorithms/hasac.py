@@ -47,6 +47,7 @@ from shoal.equations.targets import (
     update_target,
 )
 from shoal.learning import sgd
+from shoal.learning.config import AgentConfig
 from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser
 from shoal.learning.replay import (
     as_trajectory,
@@ -84,7 +85,7 @@ class Config(TeamConfig):
 
 
 class Temperatures(NamedTuple):
-    """log α of the agents, and in the last entry of the critics: M = N + 1."""
+    """log α of the agents, and in HASAC's last entry, the (N + 1)-th, of the critics."""
 
     log_alpha: Float[Array, " M"]
     optimiser: PyTree
@@ -124,7 +125,7 @@ def target_entropy(spec: EnvSpec, share: float, step: Step) -> Float[Array, "*b 
     return jnp.where(step.alive, wanted, 0.0)
 
 
-def make_soft_actor(spec: EnvSpec, c: Config) -> Actor:
+def make_soft_actor(spec: EnvSpec, c: AgentConfig) -> Actor:
     """Policies whose continuous actions are squashed Gaussians with a standard deviation that depends on the input."""
     index, squash = policy_of(spec, c.sharing), isinstance(spec.action, Box)
     return make_actor(spec, c.network, index, c.agent_id, output_gain=0.01, log_std=None, squash=squash)
@@ -268,7 +269,12 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
         InputError: as :func:`make`.
     """
     check_windows(config)
-    c, actor = config, make_soft_actor(spec, config)
+    return soft_policies(spec, config, **facts(spec))
+
+
+def soft_policies(spec: EnvSpec, c: AgentConfig, **facts: Any) -> Algorithm:
+    """The actors of :func:`make_soft_actor`, for acting only; ``facts`` are further fields of the algorithm."""
+    actor = make_soft_actor(spec, c)
 
     def init_policy(key: PRNGKeyArray) -> Policy:
         return Policy(actor.init(jax.random.split(key)[0]), init_inputs(spec, c.normalise_inputs))
@@ -279,7 +285,7 @@ def make_policy(spec: EnvSpec, config: Config) -> Algorithm:
         del action, extras
         return actor.inspect(learner.policy, carry, step)
 
-    return acting_only(init_policy, actor.initial_carry, make_act(actor), inspect=inspect, **facts(spec))
+    return acting_only(init_policy, actor.initial_carry, make_act(actor), inspect=inspect, **facts)
 
 
 def facts(spec: EnvSpec) -> dict[str, Any]:

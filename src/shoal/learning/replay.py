@@ -303,12 +303,12 @@ def warmed_up(config: ReplayConfig, shape: tuple[int, ...]) -> Bool[Array, "L B"
 
 
 def after_burn_in(
-    apply: Callable[..., tuple[PyTree, Array]], burn_in: int, params: PyTree, carry: PyTree, *rows: PyTree
-) -> tuple[PyTree, Array]:
+    apply: Callable[..., tuple[PyTree, PyTree]], burn_in: int, params: PyTree, carry: PyTree, *rows: PyTree
+) -> tuple[PyTree, PyTree]:
     """``apply(params, carry, *rows)`` over a sequence, without gradients through its first ``burn_in`` steps.
 
     Args:
-        apply: (parameters, recurrent state before, rows) -> (state after each step, output), both [L, B, ...].
+        apply: (parameters, recurrent state before, rows) -> (state after each step, output), with leaves [L, B, ...].
         burn_in: steps that only update the state, fewer than L.
         params: parameters.
         carry: the recurrent state before the first step.

@@ -1,4 +1,4 @@
-"""Actors and critics of MADDPG, DDPG and MATD3, and of HADDPG and HATD3.
+"""Actors and critics of MADDPG, DDPG and MATD3, and of HADDPG and HATD3; critics of ISAC and HASAC.
 
 Actors are deterministic, or discrete and relaxed, also as ensembles; critics are of joint actions, one or several per
 agent or for the team.
@@ -397,29 +397,40 @@ def make_team_critics(spec: EnvSpec, body: Body, kind: str, count: int) -> TeamC
     return TeamCritics(nets.init, values, first, lambda adam, frozen: adam(count, frozen))
 
 
+def read_by_all(u: Float[Array, "*b N A"]) -> Float[Array, "*b N N A"]:
+    """One joint action, as every agent's critic reads it."""
+    return jnp.broadcast_to(u[..., None, :, :], (*u.shape[:-2], *u.shape[-2:-1], *u.shape[-2:]))
+
+
 def taken(spec: EnvSpec, action: Array, step: Step) -> Float[Array, "*b N N A"]:
     """The joint action that was taken, as every agent's critic reads it."""
-    u = encode_actions(spec.action, action, step)
-    return jnp.broadcast_to(u[..., None, :, :], (*u.shape[:-2], spec.num_agents, *u.shape[-2:]))
+    return read_by_all(encode_actions(spec.action, action, step))
 
 
 def make_inspect_critics(
     spec: EnvSpec, actors: Actors, critics: Critics, reward_norm: RewardNorm
 ) -> Callable[..., dict[str, Array]]:
-    """An ``Algorithm.inspect``: the actors', and the first critic's value of the actions if the learner has critics."""
+    """An ``Algorithm.inspect``: the actors', and :func:`inspect_values`."""
 
     def inspect(
         learner: Learner, carry: Carry, step: Step, action: Array, extras: dict[str, Array]
     ) -> dict[str, Array]:
         found = actors.inspect(learner, carry, step, extras)
-        if learner.critic and learner.statistics and reward_norm != "standardise":
-            seen, u = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
-            value = critics.first(learner.critic, seen, taken(spec, u, seen))[0]
-            value = mask_dead_values(value, step.alive, spec.reward_groups)
-            found["value"] = unscaled(learner.statistics.reward, value)
-        return found
+        return found | inspect_values(spec, critics, reward_norm, learner, step, action)
 
     return inspect
+
+
+def inspect_values(
+    spec: EnvSpec, critics: Critics, reward_norm: RewardNorm, learner: Learner, step: Step, action: Array
+) -> dict[str, Array]:
+    """``value`` of an ``Algorithm.inspect``: each agent's first critic's value of the actions, if there are critics."""
+    if not (learner.critic and learner.statistics) or reward_norm == "standardise":
+        return {}
+    seen, u = jax.tree.map(lambda x: x[None], (normalised(learner.policy.inputs, step), action))
+    value = critics.first(learner.critic, seen, taken(spec, u, seen))[0]
+    value = mask_dead_values(value, step.alive, spec.reward_groups)
+    return {"value": unscaled(learner.statistics.reward, value)}
 
 
 def inspect_team_value(
