@@ -58,7 +58,7 @@ from shoal.learning.replay import (
     window_return,
 )
 from shoal.models.actor_critic import Actor, Policy, acting_only, make_actor
-from shoal.models.deterministic import draw_noise, inspect_team_value, make_team_critics
+from shoal.models.deterministic import draw_noise, inspect_team_value, lesser, make_team_critics
 from shoal.networks.inputs import encode_actions, init_inputs, normalised
 from shoal.networks.sharing import policy_of
 from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Scale, Step
@@ -184,7 +184,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale, sequential: bool = True) -
 
     def actor_loss(params: PyTree, critic: PyTree, part: TurnBatch, i: Array, alpha: Array) -> tuple[Array, Metrics]:
         u, log_prob = own_draw(params, part)
-        q = critics.values(critic, part.step, own_entry(part.joint, i, u)).min(-1)
+        q = lesser(critics.values(critic, part.step, own_entry(part.joint, i, u)))
         sums = {"policy_loss": alpha * log_prob - q, "entropy": -log_prob}
         sums = {name: (x * part.weight).sum() for name, x in sums.items()}
         return sums["policy_loss"], sums

@@ -397,6 +397,15 @@ def make_team_critics(spec: EnvSpec, body: Body, kind: str, count: int) -> TeamC
     return TeamCritics(nets.init, values, first, lambda adam, frozen: adam(count, frozen))
 
 
+def lesser(q: Float[Array, "*b 2"]) -> Float[Array, "*b"]:
+    """The lesser of two critics' values, for actors' losses.
+
+    A selection: the gradient of ``min`` divides by the number of values that equal it, which is 0 where XLA computes
+    them twice with other rounding; the gradient is then NaN.
+    """
+    return jnp.where(q[..., 0] < q[..., 1], q[..., 0], q[..., 1])
+
+
 def read_by_all(u: Float[Array, "*b N A"]) -> Float[Array, "*b N N A"]:
     """One joint action, as every agent's critic reads it."""
     return jnp.broadcast_to(u[..., None, :, :], (*u.shape[:-2], *u.shape[-2:-1], *u.shape[-2:]))
