@@ -105,6 +105,7 @@ REPLAY_ROWS = {
     "facmac": OFF | {"algorithm": "facmac", "batch_size": 1024, "hidden": (64, 64)},
     "haddpg": OFF | {"algorithm": "haddpg", "batch_size": 1024, "hidden": (64, 64)},
     "hatd3": OFF | {"algorithm": "hatd3", "batch_size": 1024, "hidden": (64, 64)},
+    "isac": OFF | {"algorithm": "isac", "batch_size": 1024, "hidden": (64, 64)},
     "masac": OFF | {"algorithm": "masac", "batch_size": 1024, "hidden": (64, 64)},
     "hasac": OFF | {"algorithm": "hasac", "batch_size": 1024, "hidden": (64, 64)},
     **{

@@ -43,7 +43,7 @@ SPEC = EnvSpec(
 SIDES = ((0, 1), (2, 3))
 OF_TEAMS = {"coma", "lica", "magpo", "mapg", "mat", "poca", "pqn_vdn", "qmix", "qplex", "qtran", "sable", "shaq", "vdn"}
 OF_TEAMS |= {"facmac", "haddpg", "hasac", "hatd3", "masac"}
-ALONE = {"ia2c", "iddpg", "ippo", "ipqn", "iql", "maa2c", "mappo", "seps"}
+ALONE = {"ia2c", "iddpg", "ippo", "ipqn", "iql", "isac", "maa2c", "mappo", "seps"}
 PAST = override(Settings(), {"opponents": "past", "past_window": 1})
 QUICK = ("happo", "iql", "maddpg", "mappo", "mat", "qmix")
 """Of each kind one that learns from its newest rollout, and one that learns from a replay buffer."""

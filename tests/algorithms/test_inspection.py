@@ -51,7 +51,7 @@ def test_inspection_has_the_documented_shapes(name: str, kind: str) -> None:
     prog, traj, found = played(name, kind)
     width = SPECS[kind].action.width
     shapes = {"value": (), "attention": (N,)}
-    normal = {"normal_mean", "normal_std"} if name in ("hasac", "masac") and "mean" in found else set()
+    normal = {"normal_mean", "normal_std"} if name in ("hasac", "isac", "masac") and "mean" in found else set()
     assert normal <= found.keys() <= normal | {"probabilities", "mean", "std", "utilities", "value", "attention"}
     assert {"probabilities", "mean", "utilities"} & found.keys() and "value" in found
     assert ("attention" in found) == (name in ("commnet", "mat", "tarmac"))

@@ -27,7 +27,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("qmix", {"recurrent": 3}),
 ]
 ANOTHERS = {
-    "facmac", "haa2c", "hatd3", "hatrpo", "ia2c", "iddpg", "ippo", "ipqn", "maa2c", "masac", "mat_dec", "matd3",
+    "facmac", "haa2c", "hatd3", "hatrpo", "ia2c", "iddpg", "ippo", "ipqn", "isac", "maa2c", "masac", "mat_dec", "matd3",
     "poca", "qplex", "qtran", "seps", "shaq", "vdn",
 }  # fmt: skip
 """Their policies are made by another one's function, or by that of several: slow tests."""

@@ -66,6 +66,7 @@ CASES = {
     "ippo": LOCAL,
     "ipqn": UTILITIES,
     "iql": UTILITIES,
+    "isac": Case({"alpha": 1e-12}),  # two local critics for each agent, whose targets have no entropy
     "lica": Case({"critic_input": "state"}),
     "lica, mlp": Case({"critic_input": "state", "mixing": "mlp"}),
     "maa2c": LOCAL,
@@ -91,7 +92,7 @@ CASES = {
     "tarmac": LOCAL,
     "vdn": UTILITIES,
 }
-OWN_REWARDS = ("iql", "maddpg", "mapg, independent", "mappo")
+OWN_REWARDS = ("iql", "isac", "maddpg", "mapg, independent", "mappo")
 """Those that learn each agent's own return where agents earn different rewards."""
 PLAYS = [(name, True) for name in CASES] + [(name, False) for name in OWN_REWARDS]
 

@@ -265,7 +265,7 @@ def test_an_agent_that_joins_later_or_comes_back_acts_as_in_training(name: str, 
 
 def test_squashed_actions_can_be_drawn(tmp_path: Path) -> None:
     """The model's normal and the formula of the page on export give the policy's action and its spread."""
-    team = policies("masac", ARMS, **SMALL)
+    team = policies("isac", ARMS, **SMALL)
     model = Model(team.export(tmp_path / "policy.onnx"))
     obs, legal = next(observations(ARMS, 1))
     found = {name: x[0] for name, x in model.act(observation=obs, legal=legal).items()}

@@ -1,4 +1,4 @@
-"""One gradient step of HADDPG, HATD3, MASAC and HASAC in NumPy: loops over agents, and derivatives by hand.
+"""One gradient step of HADDPG, HATD3, MASAC, HASAC and ISAC in NumPy: loops over agents, and derivatives by hand.
 
 Nets have one hidden layer with ReLU, and Adam a large ε. Only random numbers are drawn with JAX, as the algorithms do.
 """
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from shoal.algorithms import haddpg, hatd3, masac
+from shoal.algorithms import haddpg, hatd3, isac, masac
 from shoal.networks.sharing import policy_of
 from shoal.types import Box, EnvSpec, Trajectory
 from support.trajectories import Program, distance, make_trajectory, program
@@ -67,7 +67,7 @@ class Team:
 
     def __init__(self, spec: EnvSpec, c: Any, learner: Any) -> None:
         self.spec, self.c, self.index = spec, c, policy_of(spec, c.sharing)
-        self.box = spec.action if isinstance(spec.action, Box) else None
+        self.box, self.width = spec.action if isinstance(spec.action, Box) else None, spec.action.width
         self.soft = not isinstance(c, haddpg.Config)
         policies, critics = range(max(self.index) + 1), range(len(jax.tree.leaves(learner.critic)[0]))
         self.actors = [as_net(learner.policy.actor, p) for p in policies]
@@ -78,22 +78,25 @@ class Team:
         self.actor_adams = [Adam(c, c.learning_rate, net) for net in self.actors]
         self.critic_adams = [Adam(c, c.critic_rate, net) for net in self.critics]
         if self.soft:
-            self.log_alpha = np.full(spec.num_agents + 1, np.log(c.alpha))
+            self.log_alpha = np.full(len(learner.statistics.coefficients.log_alpha), np.log(c.alpha))
             one = {"x": np.zeros(())}
             self.alpha_adams = [Adam(c, c.alpha_learning_rate, one) for _ in self.log_alpha]
         self.t = 0
 
     # WHAT NETS READ AND DO
 
-    def looks(self, now: Any, i: int) -> np.ndarray:
+    def looks(self, now: Any, i: int, ids: bool = True) -> np.ndarray:
         x = np.where(now.alive[:, i, None], now.obs[:, i], 0)
+        return np.concatenate([x, self.id_of(i, len(x))], -1) if ids else x
+
+    def id_of(self, i: int, rows: int) -> np.ndarray:
         n = self.spec.num_agents
         shared = self.c.agent_id and max(self.index) + 1 < n
-        return np.concatenate([x, np.tile(np.eye(n)[i], (len(x), 1))], -1) if shared else x
+        return np.tile(np.eye(n)[i], (rows, 1)) if shared else np.zeros((rows, 0))
 
     def draw(self, net: Net, now: Any, i: int, noise: np.ndarray) -> Draw:
         y, cache = forward(net, self.looks(now, i))
-        legal, alive, z, width = now.legal[:, i], now.alive[:, i], noise[:, i], self.spec.action.width
+        legal, alive, z, width = now.legal[:, i], now.alive[:, i], noise[:, i], self.width
         if self.soft and self.box:
             log_std = np.clip(y[:, width:], -20, 2)
             x = y[:, :width] + np.exp(log_std) * z
@@ -108,6 +111,21 @@ class Team:
         u = np.where(legal & alive[:, None], u, 0)
         return Draw(u, np.where(alive, log_p, 0), y, cache)
 
+    def noise(self, key: Any, rows: int) -> np.ndarray:
+        kind, shape = jax.random.normal if self.box else jax.random.gumbel, (1, self.spec.num_agents, self.width)
+        each = jax.vmap(lambda b: kind(jax.random.fold_in(key, b), shape))(np.arange(rows))
+        return np.asarray(each)[:, 0].astype(np.float64)
+
+    def taken(self, now: Any, action: np.ndarray) -> list[np.ndarray]:
+        found = []
+        for i in range(self.spec.num_agents):
+            if self.box:
+                u = (action[:, i] - self.box.low) / ((self.box.high - self.box.low) / 2) - 1
+            else:
+                u = np.eye(self.width)[action[:, i]]
+            found.append(np.where(now.alive[:, i, None] & (now.legal[:, i] if self.box else True), u, 0))
+        return found
+
     def reads(self, now: Any, joint: list[np.ndarray]) -> np.ndarray:
         n = self.spec.num_agents
         seen = [np.where(now.alive[:, i, None], now.obs[:, i], 0) for i in range(n)]
@@ -116,27 +134,15 @@ class Team:
     # ONE GRADIENT STEP
 
     def step(self, traj: Trajectory, key: Any) -> None:
-        c, n, width = self.c, self.spec.num_agents, self.spec.action.width
+        c, n = self.c, self.spec.num_agents
         traj = jax.tree.map(np.asarray, traj)
         if c.n_step == 1:  # every timestep is a window, environment by environment
             traj = traj._replace(carry=(), extras={})
             traj = jax.tree.map(lambda x: np.swapaxes(x, 0, 1).reshape(1, -1, *x.shape[2:]), traj)
         L, rows = traj.outcome.last.shape
         keys = jax.random.split(jax.random.split(key, 1)[0], 3)
-        kind = jax.random.normal if self.box else jax.random.gumbel
-
-        def noise(key: Any) -> np.ndarray:
-            each = jax.vmap(lambda b: kind(jax.random.fold_in(key, b), (1, n, width)))(np.arange(rows))
-            return np.asarray(each)[:, 0].astype(np.float64)
-
         now = jax.tree.map(lambda x: x[0], traj.step)
-        taken = []
-        for i in range(n):
-            if self.box:
-                u = (traj.action[0, :, i] - self.box.low) / ((self.box.high - self.box.low) / 2) - 1
-            else:
-                u = np.eye(width)[traj.action[0, :, i]]
-            taken.append(np.where(now.alive[:, i, None] & (now.legal[:, i] if self.box else True), u, 0))
+        taken = self.taken(now, traj.action[0])
 
         # y, one row at a time
         after = []
@@ -144,7 +150,7 @@ class Team:
             k = next((k for k in range(L) if traj.outcome.last[k, b]), L - 1)
             after.append((k, jax.tree.map(lambda x, k=k, b=b: x[k, b], traj.outcome)))
         out = jax.tree.map(lambda *x: np.stack(x), *(one for _, one in after))
-        blur, entropy, joint = noise(keys[0]), np.zeros(rows), []
+        blur, entropy, joint = self.noise(keys[0], rows), np.zeros(rows), []
         for i in range(n):
             acting = (self.actors if self.soft else self.slow_actors)[self.index[i]]
             draw = self.draw(acting, out, i, blur)
@@ -174,7 +180,7 @@ class Team:
             return
 
         # ACTORS
-        g = noise(keys[1])
+        g = self.noise(keys[1], rows)
         draws = [self.draw(self.actors[self.index[i]], now, i, g) for i in range(n)]
         joint, log_p = [draw.u for draw in draws], [draw.log_p for draw in draws]
         order = np.asarray(jax.random.permutation(keys[2], n)) if c.order == "random" else range(n)
@@ -190,18 +196,21 @@ class Team:
         # TEMPERATURES
         if getattr(c, "adapt_alpha", False):
             gap = [log_p[i] + now.alive[:, i] * self.wanted(now.legal[:, i]) for i in range(n)]
-            some = [now.alive[:, i] for i in range(n)] + [now.alive.any(-1)]
-            for k, (x, who) in enumerate(zip([*gap, sum(gap)], some, strict=True)):
-                held = {"x": np.array(self.log_alpha[k])}
-                self.alpha_adams[k].move(held, {"x": -np.array((x * who).sum() / max(who.sum(), 1))})
-                self.log_alpha[k] = held["x"]
+            self.move_temperatures([*gap, sum(gap)], [*now.alive.T, now.alive.any(-1)])
+        self.move_targets()
 
-        # TARGET NETWORKS
+    def move_temperatures(self, gaps: list[np.ndarray], rows: list[np.ndarray]) -> None:
+        for k, (x, who) in enumerate(zip(gaps, rows, strict=True)):
+            held = {"x": np.array(self.log_alpha[k])}
+            self.alpha_adams[k].move(held, {"x": -np.array((x * who).sum() / max(who.sum(), 1))})
+            self.log_alpha[k] = held["x"]
+
+    def move_targets(self) -> None:
         pairs = [(self.slow_critics, self.critics)] + ([] if self.soft else [(self.slow_actors, self.actors)])
         for slow, trained in pairs:
             for old, new in zip(slow, trained, strict=True):
                 for name in old:
-                    old[name] += c.target_rate * (new[name] - old[name])
+                    old[name] += self.c.target_rate * (new[name] - old[name])
 
     def wanted(self, legal: np.ndarray) -> np.ndarray:
         """Target entropy."""
@@ -211,16 +220,24 @@ class Team:
 
     def slope(self, draw: Draw, now: Any, joint: list[np.ndarray], i: int, z: np.ndarray) -> np.ndarray:
         """The derivative of an agent's cost in each row, −Q or α log π − min Q, by its net's output."""
-        width, legal = self.spec.action.width, now.legal[:, i]
         x = self.reads(now, joint)
-        start = x.shape[-1] - self.spec.action.width * (len(joint) - i)
-        found = [forward(net, x) for net in (self.critics if self.soft else self.critics[:1])]
+        start = x.shape[-1] - self.width * (len(joint) - i)
+        du = self.slope_of_least(self.critics if self.soft else self.critics[:1], x, start)
+        return self.through(draw, du, np.exp(self.log_alpha[i]) if self.soft else 0.0, now.legal[:, i], z)
+
+    def slope_of_least(self, critics: list[Net], x: np.ndarray, start: int) -> np.ndarray:
+        """The derivative of −min Q by an agent's action, which critics read from ``start`` on."""
+        found = [forward(net, x) for net in critics]
         least = np.argmin([q[:, 0] for q, _ in found], 0)
-        du = np.zeros((len(x), width))
+        du = np.zeros((len(x), self.width))
         for k, (_, cache) in enumerate(found):
-            dx = backward(self.critics[k], cache, -np.ones((len(x), 1)))[1]
-            du += (least == k)[:, None] * dx[:, start : start + width]
-        alpha = np.exp(self.log_alpha[i]) if self.soft else 0.0
+            dx = backward(critics[k], cache, -np.ones((len(x), 1)))[1]
+            du += (least == k)[:, None] * dx[:, start : start + du.shape[1]]
+        return du
+
+    def through(self, draw: Draw, du: np.ndarray, alpha: float, legal: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """The derivative by the net's output, from that of −Q by the action."""
+        width = self.width
         y, size = draw.y[:, :width], legal.sum(-1, keepdims=True)
         if self.box and self.soft:
             log_std = np.clip(draw.y[:, width:], -20, 2)
@@ -237,6 +254,62 @@ class Team:
         if self.soft:
             return dy + alpha * np.where(legal, draw.u - np.exp(log_p), 0)
         return dy + self.c.logit_coef * np.where(legal, 2 * y / size, 0)
+
+
+class Soloists(Team):
+    """ISAC: the critics 2p and 2p + 1 belong to the agents of policy p, and read one agent."""
+
+    def step(self, traj: Trajectory, key: Any) -> None:
+        c, n = self.c, self.spec.num_agents
+        traj = jax.tree.map(np.asarray, traj._replace(carry=(), extras={}))
+        traj = jax.tree.map(lambda x: np.swapaxes(x, 0, 1).reshape(-1, *x.shape[2:]), traj)
+        now, out, rows = traj.step, traj.outcome, len(traj.step.first)
+        key_target, key_actor = jax.random.split(jax.random.split(key, 1)[0])
+        alpha, taken = np.exp(self.log_alpha), self.taken(now, traj.action)
+
+        # y
+        blur, values = self.noise(key_target, rows), []
+        for i in range(n):
+            p, draw = self.index[i], self.draw(self.actors[self.index[i]], out, i, blur)
+            x = np.concatenate([self.looks(out, i, ids=False), draw.u, self.id_of(i, rows)], -1)
+            least = np.min([forward(net, x)[0][:, 0] for net in self.slow_critics[2 * p : 2 * p + 2]], 0)
+            values.append(least - alpha[i] * draw.log_p)
+        target = np.zeros((rows, n))
+        for b in range(rows):
+            for i in range(n):
+                others = [j for j in range(n) if out.alive[b, j] and self.spec.shared_reward]
+                value = np.mean([values[j][b] for j in others]) if others else 0.0
+                value = values[i][b] if out.alive[b, i] else value
+                target[b, i] = out.reward[b, i] + c.gamma * out.discount[b, i] * value
+
+        # CRITICS
+        together = [[i for i in range(n) if self.index[i] == p] for p in range(len(self.actors))]
+        for k, (net, adam) in enumerate(zip(self.critics, self.critic_adams, strict=True)):
+            gradients, count = [], sum(now.alive[:, i].sum() for i in together[k // 2])
+            for i in together[k // 2]:
+                x = np.concatenate([self.looks(now, i, ids=False), taken[i], self.id_of(i, rows)], -1)
+                q, cache = forward(net, x)
+                dy = 2 * (q[:, 0] - target[:, i]) * now.alive[:, i] / count
+                gradients.append(backward(net, cache, dy[:, None])[0])
+            adam.move(net, {name: sum(g[name] for g in gradients) for name in net})
+
+        # ACTORS
+        z = self.noise(key_actor, rows)
+        draws = [self.draw(self.actors[self.index[i]], now, i, z) for i in range(n)]
+        for p, (net, adam) in enumerate(zip(self.actors, self.actor_adams, strict=True)):
+            gradients, count = [], sum(now.alive[:, i].sum() for i in together[p])
+            for i in together[p]:
+                seen = self.looks(now, i, ids=False)
+                x = np.concatenate([seen, draws[i].u, self.id_of(i, rows)], -1)
+                du = self.slope_of_least(self.critics[2 * p : 2 * p + 2], x, seen.shape[1])
+                dy = self.through(draws[i], du, alpha[i], now.legal[:, i], z[:, i]) * now.alive[:, i, None] / count
+                gradients.append(backward(net, draws[i].cache, dy)[0])
+            adam.move(net, {name: sum(g[name] for g in gradients) for name in net})
+
+        if c.adapt_alpha:
+            gap = [draws[i].log_p + now.alive[:, i] * self.wanted(now.legal[:, i]) for i in range(n)]
+            self.move_temperatures(gap, list(now.alive.T))
+        self.move_targets()
 
 
 def log_softmax(y: np.ndarray, legal: np.ndarray) -> np.ndarray:
@@ -261,7 +334,8 @@ def made(spec: EnvSpec, c: Any) -> Program:
 def assert_like_loops(spec: EnvSpec, c: Any) -> None:
     """Two updates in a row change parameters, target networks and temperatures as :class:`Team` does."""
     prog = made(spec, c)
-    traj, learner, team = make_trajectory(spec, envs=8), prog.learner, Team(spec, c, prog.learner)
+    kind = Soloists if isinstance(c, isac.Config) else Team
+    traj, learner, team = make_trajectory(spec, envs=8), prog.learner, kind(spec, c, prog.learner)
     ends, goes_on = np.asarray(traj.outcome.last), np.asarray(traj.outcome.discount) > 0
     assert (ends[..., None] & goes_on).any() and (~goes_on).any(), "both a time limit and a termination"
     for t in range(2):

@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 from shoal.errors import InputError, shortened, unknown
-from shoal.options import synonyms
 from shoal.security import user_modules
 from shoal.spec import EnvSpec
 
@@ -36,6 +35,7 @@ NAMES = (
     "ippo",
     "ipqn",
     "iql",
+    "isac",
     "lica",
     "maa2c",
     "maddpg",
@@ -78,7 +78,7 @@ ONE_REWARD = (
 )
 """Algorithms that by default learn from the mean over the team where agents earn different rewards."""
 
-ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "pqn": "ipqn", "td3": "matd3"}
+ALONE = {"a2c": "ia2c", "ddpg": "iddpg", "dqn": "iql", "ppo": "ippo", "pqn": "ipqn", "sac": "isac", "td3": "matd3"}
 """Usual names of single-agent algorithms, and the algorithm here that is the same for a team of one."""
 
 
@@ -160,8 +160,7 @@ def check_name(name: str) -> None:
                 else "Your own algorithm has the name of its module: my_idea for my_idea.py in the working directory, "
                 "or any module that Python can import."
             )
-            names = [synonyms.ALGORITHMS[part]] if part in synonyms.ALGORITHMS else (*NAMES, *ALONE, *SCRIPTED)
-            raise InputError(f"{unknown('algorithm', part, names)} {where}")
+            raise InputError(f"{unknown('algorithm', part, (*NAMES, *ALONE, *SCRIPTED))} {where}")
 
 
 def near_module(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Names of options and algorithms in papers, other libraries and MAPPO's code, for suggestions."""
+"""Names of options in papers, other libraries and MAPPO's code, for suggestions."""
 
 import re
 from collections.abc import Collection
@@ -94,8 +94,6 @@ _CALLED: dict[str, tuple[str, ...]] = {
     "temperature": ("gumbel_tau", "gumbel_temperature"),
 }
 _MEANT = {word: [name for name in _CALLED if word in _CALLED[name]] for words in _CALLED.values() for word in words}
-ALGORITHMS = {"isac": "masac"}
-"""Names of algorithms elsewhere, and the nearest one here."""
 _SIDE = re.compile(r"side\d_")
 
 

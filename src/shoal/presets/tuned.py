@@ -376,6 +376,17 @@ _HA_DDPG: list[tuple[str, Flags]] = [("mpe/*", _HA_MPE), ("*", _ANYWHERE)]
 _SAC_SIZES: Flags = {"num_envs": 20, "rollout_length": 10, "gradient_steps": 10}
 _SAC_MPE: Flags = _SAC_SIZES | {"learning_rate": 5e-4, "critic_learning_rate": 5e-4, "n_step": 20, "steps": 1e6}
 _HA_SAC: list[tuple[str, Flags]] = [("mpe/*", _SAC_MPE), ("*", _ANYWHERE)]
+# HASAC's sizes, batches and step sizes for teams; targets have one reward. In particle environments the first
+# temperature is in the scale of their rewards, and discrete policies may become certain (docs/algorithms/isac.md). For
+# Gymnasium's single agents the paper's gradient step for each environment step (Haarnoja et al. 2018). No search.
+_ISAC: Flags = {"batch_size": 1000, "learning_rate": 1e-3}
+_ISAC_MPE: Flags = {"learning_rate": 5e-4, "alpha": 0.05, "entropy_share": 0.0, "steps": 1e6}
+_ISAC_TASKS: list[tuple[str, Flags]] = [
+    ("mpe/*", _SAC_SIZES | _ISAC | _ISAC_MPE),
+    ("mamujoco/*", _SAC_SIZES | _ISAC | {"steps": 1e6, "eval_episodes": 20}),
+    ("gymnasium:*", {"num_envs": 4, "rollout_length": 16, "gradient_steps": 64}),
+    ("*", _ANYWHERE | _ISAC),
+]
 
 # Code of FACMAC for MA-MuJoCo (Peng et al. 2021), which takes a gradient step after every environment step; here a
 # batch of ten times the size after every tenth.
@@ -396,6 +407,7 @@ OFF_POLICY: dict[str, list[tuple[str, Flags]]] = {
     "hatd3": _HA_DDPG,
     "hasac": _HA_SAC,
     "masac": _HA_SAC,
+    "isac": _ISAC_TASKS,
 }
 
 # Skirmish, and environments of other libraries.

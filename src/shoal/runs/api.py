@@ -74,7 +74,7 @@ def train(
     Args:
         algorithm: a name from ``shoal list algorithms``; ``my_idea`` or ``package.my_idea``, a module of your own with
             a ``Config`` and a ``make``; or one for each side of the environment, as ``mappo+ippo``. In an environment
-            of one agent, ``ppo``, ``dqn``, ``a2c``, ``ddpg`` and ``td3`` are accepted too
+            of one agent, ``ppo``, ``dqn``, ``a2c``, ``ddpg``, ``td3`` and ``sac`` are accepted too
             (:data:`shoal.algorithms.ALONE`).
         environment: a name from ``shoal list environments``, ``package.module:factory``, that factory itself (for
             example a PettingZoo class), or an :class:`Environment` or :class:`HostEnvironment`. If it is not a name,

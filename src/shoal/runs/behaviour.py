@@ -26,6 +26,7 @@ ALGORITHMS: dict[str, int] = {
     "ippo": 1,
     "ipqn": 1,
     "iql": 1,
+    "isac": 1,
     "lica": 1,
     "maa2c": 1,
     "maddpg": 1,
