@@ -77,6 +77,7 @@ CASES = [(name, 1) for name in algorithms.NAMES if name not in SAME] + [("vdn", 
 @pytest.mark.parametrize(("name", "devices"), quick(CASES, ("mappo", 1)))
 def test_it_trains_resumes_and_acts(name: str, devices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.training.trainer.CALL_SECONDS", 0.0)  # a checkpoint after every update
+    monkeypatch.setattr("shoal.training.ending.FIRST", 1)  # also of those with which learning begins
     made: list[Program] = []
 
     def compile_program(*args: Any) -> Program:
