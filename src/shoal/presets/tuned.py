@@ -428,8 +428,8 @@ _SMAC: Flags = {
     "steps": 2e6,
 }
 # Search tuned_skirmish (--only algorithm=mappo): the best of 9 trials with drawn armies; λ and the clip are the first
-# trial's.
-_SMAC_MAPPO: Flags = _SMAC | {"learning_rate": 2.32734e-3, "entropy_coef": 6.65213e-3}
+# trial's. Study normalisation_battles: layer normalisation.
+_SMAC_MAPPO: Flags = _SMAC | {"learning_rate": 2.32734e-3, "entropy_coef": 6.65213e-3, "layer_norm": True}
 _SMAC_IPPO: Flags = {name: value for name, value in _SMAC.items() if name != "critic_input"}
 
 # Code of pymarl (Rashid et al. 2018; Samvelyan et al. 2019): a GRU of 64 that reads the agent's last action and id, one
