@@ -80,7 +80,9 @@ def changed_since(folder: Path) -> set[str]:
     )
     known = behaviour.kept(read_run_json(folder)["made_with"]) or {}
     return {
-        f"`{name}` {old[name]:.3g}, now {value:.3g}"
+        f"`{name}` {old[name]}, now {value}"
+        if isinstance(value, bool)
+        else f"`{name}` {old[name]:.3g}, now {value:.3g}"
         for name, value in new.items()
         if value != old[name] and name not in now.values.sized
     } | set(behaviour.changes(known, was.algorithm, was.name, old))
