@@ -103,12 +103,14 @@ def by_loops(learner: Any, traj: Trajectory, key: Any) -> Any:
     def critic_loss(critic: Any) -> jax.Array:
         taken = jnp.where(now.legal & now.alive[..., None], (traj.action + 2.0) / 1.5 - 1, 0)
         pairs = [(i, 2 * i + k) for i in range(n) for k in range(2)]
-        return sum((weights[i] * (q(critic, net, i, now, taken[..., i, :]) - target[i]) ** 2).sum() for i, net in pairs)
+        errors = [q(critic, net, i, now, taken[..., i, :]) - target[i] for i, net in pairs]
+        return jnp.stack([(weights[i] * x**2).sum() for (i, _), x in zip(pairs, errors, strict=True)]).sum()
 
     def actor_loss(theta: Any, critic: Any) -> tuple[jax.Array, list[jax.Array]]:
         draws = [draw(policy(of(theta, i), i, False), z[..., i, :], now, i) for i in range(n)]
         costs = [alpha[i] * draws[i][1] - least(critic, i, now, draws[i][0]) for i in range(n)]
-        return sum((weights[i] * costs[i]).sum() for i in range(n)), [log_prob for _, log_prob in draws]
+        total = jnp.stack([(weights[i] * costs[i]).sum() for i in range(n)]).sum()
+        return total, [log_prob for _, log_prob in draws]
 
     def moved(params: Any, gradient: Any, rate: float) -> Any:
         return adam(c, params, gradient, (jax.tree.map(jnp.zeros_like, params),) * 2, 1, rate)[0]

@@ -116,7 +116,7 @@ class Team:
         each = jax.vmap(lambda b: kind(jax.random.fold_in(key, b), shape))(np.arange(rows))
         return np.asarray(each)[:, 0].astype(np.float64)
 
-    def taken(self, now: Any, action: np.ndarray) -> list[np.ndarray]:
+    def taken(self, now: Any, action: Any) -> list[np.ndarray]:
         found = []
         for i in range(self.spec.num_agents):
             if self.box:
@@ -199,7 +199,7 @@ class Team:
             self.move_temperatures([*gap, sum(gap)], [*now.alive.T, now.alive.any(-1)])
         self.move_targets()
 
-    def move_temperatures(self, gaps: list[np.ndarray], rows: list[np.ndarray]) -> None:
+    def move_temperatures(self, gaps: list[Any], rows: list[np.ndarray]) -> None:
         for k, (x, who) in enumerate(zip(gaps, rows, strict=True)):
             held = {"x": np.array(self.log_alpha[k])}
             self.alpha_adams[k].move(held, {"x": -np.array((x * who).sum() / max(who.sum(), 1))})
@@ -212,7 +212,7 @@ class Team:
                 for name in old:
                     old[name] += self.c.target_rate * (new[name] - old[name])
 
-    def wanted(self, legal: np.ndarray) -> np.ndarray:
+    def wanted(self, legal: Any) -> np.ndarray:
         """Target entropy."""
         if self.box:
             return -legal.sum(-1).astype(float)
@@ -235,7 +235,7 @@ class Team:
             du += (least == k)[:, None] * dx[:, start : start + du.shape[1]]
         return du
 
-    def through(self, draw: Draw, du: np.ndarray, alpha: float, legal: np.ndarray, z: np.ndarray) -> np.ndarray:
+    def through(self, draw: Draw, du: np.ndarray, alpha: float, legal: Any, z: np.ndarray) -> np.ndarray:
         """The derivative by the net's output, from that of −Q by the action."""
         width = self.width
         y, size = draw.y[:, :width], legal.sum(-1, keepdims=True)
@@ -291,7 +291,7 @@ class Soloists(Team):
                 q, cache = forward(net, x)
                 dy = 2 * (q[:, 0] - target[:, i]) * now.alive[:, i] / count
                 gradients.append(backward(net, cache, dy[:, None])[0])
-            adam.move(net, {name: sum(g[name] for g in gradients) for name in net})
+            adam.move(net, {name: np.sum([g[name] for g in gradients], 0) for name in net})
 
         # ACTORS
         z = self.noise(key_actor, rows)
@@ -304,7 +304,7 @@ class Soloists(Team):
                 du = self.slope_of_least(self.critics[2 * p : 2 * p + 2], x, seen.shape[1])
                 dy = self.through(draws[i], du, alpha[i], now.legal[:, i], z[:, i]) * now.alive[:, i, None] / count
                 gradients.append(backward(net, draws[i].cache, dy)[0])
-            adam.move(net, {name: sum(g[name] for g in gradients) for name in net})
+            adam.move(net, {name: np.sum([g[name] for g in gradients], 0) for name in net})
 
         if c.adapt_alpha:
             gap = [draws[i].log_p + now.alive[:, i] * self.wanted(now.legal[:, i]) for i in range(n)]
