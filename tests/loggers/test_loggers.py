@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.errors import InputError
+from shoal.errors import InputError, WriteError
 from shoal.loggers.logger import values_of
 from shoal.loggers.mlflow_tracking import _key
 from shoal.storage import log
@@ -371,6 +371,30 @@ def test_a_tracker_leaves_no_file_where_another_one_refuses(before: bytes | None
     with pytest.raises(InputError, match="no server"), with_callbacks(run, trainer, loggers):
         pass
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == ({"wandb.json": before} if before else {})
+
+
+def test_the_run_of_a_tracker_whose_id_cannot_be_stored_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    class Starting(shoal.WandbLogger):
+        def begin(self, context: shoal.Context, stored: Any) -> Any:
+            return {"id": "new"}
+
+        def end(self, context: shoal.Context) -> None:
+            ended.append(context.status)
+            raise ConnectionError("gone")
+
+    def full(path: Path, text: str) -> None:
+        raise WriteError("The disk is full.")
+
+    monkeypatch.setattr("shoal.loggers.logger.write_text", full)
+    trainer: Any = SimpleNamespace(settings=Settings(), at=Standing(0), step=0, close=lambda: None)
+    run = SimpleNamespace(folder=tmp_path, evaluation=None)
+    with pytest.raises(WriteError, match="full"), with_callbacks(run, trainer, [Starting("p")]):
+        pass
+    assert ended == ["failed"]
 
 
 def test_what_is_sent_are_finite_means_and_values_of_seeds() -> None:

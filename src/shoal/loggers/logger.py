@@ -3,6 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,13 @@ class Logger(Callback):
         self._before = _contents(path)
         stored = self.begin(context, _stored(self._before))
         self._begun = True
-        write_text(path, dumps(stored, self.file, indent=1) + "\n")
+        try:
+            write_text(path, dumps(stored, self.file, indent=1) + "\n")
+        except InputError:  # on_end is not called of a callback that refuses
+            context.status = "failed"
+            with suppress(Exception):
+                self.end(context)
+            raise
 
     def on_evaluation(self, context: Context, metrics: Metrics) -> None:
         """Send an evaluation."""
