@@ -104,6 +104,8 @@ class Replay(NamedTuple):
     """How a sequence is read, if not whole: ``read`` -> a sample, leaves [count, K, ...] with a K of their own, where
     ``read(fields, at)`` is the part ``fields(stored)`` of the stored data at the timesteps ``at``, int[K] or
     int[count, K], of all ``count`` sequences, leaves [count, K, ...]."""
+    shares: int = 1
+    """K: B is K times ``batch_size``, where K policies of an ensemble divide a batch among them."""
 
 
 class Experience(NamedTuple):

@@ -207,7 +207,8 @@ def test_on_policy_takes_the_trajectory_itself() -> None:
 @pytest.mark.parametrize(
     ("change", "shards", "sentence"),
     [
-        ({"batch": 9}, 2, "batch_size 9 is not divisible by devices 2: set one of the two so that it is."),
+        ({"batch": 9}, 2, "batch_size 9 is not divisible by devices 2: set batch_size or devices so that it is."),
+        ({"batch": 9, "shares": 3}, 2, "batch_size 3 × ensemble 3 is not divisible by devices 2: "),
         ({"capacity": 17}, 1, "buffer_size 17 is too small .* it must be at least 18."),
         ({"length": 7}, 2, "sequences of 7 steps; it must be at least 72."),
         ({"warm_up": 91}, 1, "learning_starts 91 exceeds"),

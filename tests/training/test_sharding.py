@@ -127,7 +127,7 @@ def test_a_run_uses_as_many_devices_as_its_minibatches_allow(minibatches: int, w
 def test_a_run_uses_as_many_devices_as_divide_the_batches_of_its_replay_buffer() -> None:
     env, settings = registry.make("matrix/climbing"), Settings(num_envs=2, rollout_length=8, steps=1000.0)
     assert [build("vdn", env, vdn.Config(batch_size=n), settings).layout.mesh.size for n in (32, 33)] == [2, 1]
-    with pytest.raises(InputError, match="batch_size 33 is not divisible by devices 2: set one of the two"):
+    with pytest.raises(InputError, match="batch_size 33 is not divisible by devices 2: set batch_size or devices"):
         build("vdn", env, vdn.Config(batch_size=33), replace(settings, devices=2))
 
 

@@ -275,9 +275,8 @@ def make(spec: EnvSpec, config: Config, scale: Scale, variant: Variant = PLAIN) 
         return end_update(learner, c, scale.num_updates), jax.tree.map(jnp.mean, metrics)
 
     sequences, state = bool(c.network.recurrent), c.critic_input == "state" or c.normalise_inputs
-    batch = c.batch_size * c.ensemble  # B of each sub-policy on average
     kept = state_names(c, actors.initial_carry(1).actor)
-    replay = make_replay(c, sequences=sequences, state=state, extras=(*actors.extras, *kept), batch=batch)
+    replay = make_replay(c, sequences=sequences, state=state, extras=(*actors.extras, *kept), shares=c.ensemble)
     act = with_state(actors.act, lambda carry: carry.actor) if kept else actors.act
     inspect = make_inspect_critics(spec, actors, critics, c.reward_norm)
     observe = count_rollout(spec, c, team=False)

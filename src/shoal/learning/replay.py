@@ -201,7 +201,7 @@ class StoredTimesteps(NamedTuple):
 
 
 def make_replay(
-    config: ReplayConfig, *, sequences: bool, state: bool, extras: tuple[str, ...] = (), batch: int | None = None
+    config: ReplayConfig, *, sequences: bool, state: bool, extras: tuple[str, ...] = (), shares: int = 1
 ) -> Replay:
     """The replay buffer of an algorithm.
 
@@ -210,7 +210,7 @@ def make_replay(
         sequences: whether sequences are drawn rather than transitions.
         state: whether the global state is read, and therefore stored.
         extras: those of ``act`` that training reads.
-        batch: sequences per gradient step; None for ``batch_size``.
+        shares: sequences per gradient step as a multiple of ``batch_size``.
     """
     length, burn_in = (config.sequence_length, config.burn_in) if sequences else (1, 0)
     return Replay(
@@ -218,10 +218,11 @@ def make_replay(
         capacity=config.buffer_size,
         warm_up=config.learning_starts,
         draws=config.gradient_steps,
-        batch=batch or config.batch_size,
+        batch=config.batch_size * shares,
         length=length,
         period=length - burn_in,
         starts=(lambda stored: stored.first) if config.sequence_start == "episode" else None,
+        shares=shares,
     )
 
 

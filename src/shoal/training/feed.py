@@ -143,8 +143,10 @@ def check_batches(replay: PyTree, shards: int, what: str = "devices") -> None:
     """
     for one in wanted(replay):
         if one.batch % shards:
+            times = f" × ensemble {one.shares}" if one.shares > 1 else ""
             raise IndivisibleError(
-                f"batch_size {one.batch} is not divisible by {what} {shards}: set one of the two so that it is."
+                f"batch_size {one.batch // one.shares}{times} is not divisible by {what} {shards}: set batch_size or "
+                f"{what} so that it is."
             )
 
 
