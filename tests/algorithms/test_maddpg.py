@@ -157,7 +157,7 @@ def test_the_noise_decreases_linearly_and_then_is_constant() -> None:
         (FLAT, {"critic_input": "state"},
          "toy has no global state: critic_input 'state' needs one; use one of observations."),
         (make_spec(action=Box(2, -np.inf, np.inf)), {},
-         "toy has the action box [-inf, inf]; a Gaussian needs a finite one."),
+         "toy has the action box [-inf, inf]; policies need a finite one."),
     ],
 )  # fmt: skip
 def test_invalid_input_is_refused(spec: EnvSpec, changes: dict, said: str, as_users_run: None) -> None:

@@ -78,9 +78,7 @@ def make_distribution(spec: EnvSpec, squash: bool) -> Callable[[Array, Array], D
     """
     space = spec.action
     if isinstance(space, Box) and not -math.inf < space.low < space.high < math.inf:
-        raise InputError(
-            f"{spec.name} has the action box [{space.low:g}, {space.high:g}]; a Gaussian needs a finite one."
-        )
+        raise InputError(f"{spec.name} has the action box [{space.low:g}, {space.high:g}]; policies need a finite one.")
     if isinstance(space, Discrete) and squash:
         raise InputError(f"squash is for continuous actions; {spec.name} has discrete ones.")
 
