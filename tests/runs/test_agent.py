@@ -268,6 +268,17 @@ def test_only_steps_that_were_asked_for_count_for_that_warning(
     assert "The learning rate is 0 from step 96 on (lr_final is 0)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("side", "whose"), [("side2_", " of side 2"), ("", " of side 1 and of side 2")])
+def test_that_warning_names_the_sides_whose_rate_is_zero(
+    side: str, whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Continued, "run", lambda trainer: True)
+    flags = FALLING | {"sides": (1, 2, 2), "steps": 24, f"{side}lr_final": 0.0}
+    library.agent("mappo+ippo", toys.busy, folder=tmp_path / "run", **flags).train(25)
+    said = f"The learning rate{whose} is 0 from step 24 on (lr_final is 0), so training beyond it changes no parameter"
+    assert f"{said}{whose}. Create" in capsys.readouterr().err
+
+
 def test_an_opened_agent_may_evaluate_before_it_trains(trained: Agent, tmp_path: Path) -> None:
     """In a new process, where JAX starts its devices with the first of the two."""
     copy = shutil.copytree(trained.folder, tmp_path / "run", ignore=shutil.ignore_patterns("lock"))

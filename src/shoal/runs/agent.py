@@ -26,6 +26,7 @@ from shoal.runs.init_from import start_from
 from shoal.runs.open import copied_opponents, keep_resumed, keep_run_json, open_run, permit_training, remember
 from shoal.runs.run import Run
 from shoal.sides.opponents import PAST
+from shoal.sides.sides import MAX_SIDES
 from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.folders import check_free, path_of
@@ -395,15 +396,19 @@ class _Parts:
             raise trainer.stop.exception(f"Stopped at step {trainer.step:,}; train() goes on from there.")
 
     def _warn_of_schedule(self, trainer: Continued) -> None:
-        settings = self.run.settings
+        settings, config = self.run.settings, self.run.config
         asked = settings.steps - trainer.at.beyond
-        if asked <= (settings.schedule_steps or 0) or getattr(self.run.config, "lr_final", None) != 0:
+        sides = [getattr(config, f"side{i}", None) for i in range(1, MAX_SIDES + 1)]
+        ended = [f" of side {i}" for i, one in enumerate(sides, 1) if getattr(one, "lr_final", None) == 0]
+        if getattr(config, "lr_final", None) == 0:
+            ended = [""]
+        if asked <= (settings.schedule_steps or 0) or not ended:
             return
-        end = settings.schedule_updates * settings.steps_per_update
+        end, whose = settings.schedule_updates * settings.steps_per_update, " and".join(ended)
         trainer.progress.warn(
-            f"The learning rate is 0 from step {end:,} on (lr_final is 0), so training beyond it changes no parameter. "
-            f"Create a new agent with lr_final above 0 or more steps; init_from={str(self.run.folder)!r} starts it "
-            f"with these policies."
+            f"The learning rate{whose} is 0 from step {end:,} on (lr_final is 0), so training beyond it changes no "
+            f"parameter{whose}. Create a new agent with lr_final above 0 or more steps; "
+            f"init_from={str(self.run.folder)!r} starts it with these policies."
         )
 
     @contextmanager
