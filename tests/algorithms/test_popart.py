@@ -12,7 +12,10 @@ import jax
 import numpy as np
 import pytest
 
-from shoal.types import Trajectory
+from shoal.algorithms import mappo
+from shoal.errors import InputError
+from shoal.models.actor_critic import make_nets
+from shoal.types import Scale, Trajectory
 from support.algorithm_cases import BASE
 from support.naive import critic_loss, gae, gradient, mask_dead_values, next_values, to_numpy, values
 from support.naive_update import Adam, group_of
@@ -82,6 +85,23 @@ class InRewards:
         mean, std = mean.reshape(bias.shape), std.reshape(bias.shape)
         self.critic = self.with_head(params, kernel * std[:, None], bias * std + mean)
         return params, total
+
+
+@pytest.mark.parametrize("lacking", ["head", "bias", "outputs"])
+def test_popart_refuses_nets_without_the_layer_that_it_rescales(lacking: str) -> None:
+    """Given by ``nets``; they ended in a KeyError while the update was compiled."""
+    scale = Scale(4, 6, NUM_UPDATES)
+    nets = make_nets(SPEC, POPART, (0,) * SPEC.num_agents)
+
+    def init(key: Any) -> Any:
+        params = nets.critic.init(key)
+        head = params.pop("head")
+        other = {"kernel": head["kernel"]} if lacking == "bias" else jax.tree.map(lambda x: x[..., :1], head)
+        return params | ({} if lacking == "head" else {"head": other})
+
+    mappo.make(SPEC, POPART, scale, nets=nets)
+    with pytest.raises(InputError, match=r"^popart rescales the critic's last layer, .* which these nets lack"):
+        mappo.make(SPEC, POPART, scale, nets=nets._replace(critic=nets.critic._replace(init=init)))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -167,13 +167,15 @@ def make(
         nets: decentralised actors and a state-value critic; None for those that ``config`` describes.
 
     Raises:
-        InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, or an option is
-            out of its range or needs :func:`shoal.algorithms.get`.
+        InputError: minibatches or chunks do not divide the rollout, the critic input does not exist, PopArt cannot
+            rescale the critic of ``nets``, or an option is out of its range or needs :func:`shoal.algorithms.get`.
     """
     c = config
     check_options(c)
     if nets is None and (c.baseline, c.dead_value) != ("value", "team"):
         raise InputError("baseline and dead_value need shoal.algorithms.get('mappo').make in place of mappo.make.")
+    if nets is not None and c.value_norm == "popart":
+        on_policy.check_popart(nets.critic)
     nets = nets or make_nets(spec, c, policy_of(spec, c.sharing))
     actor = nets.actor
     sgd.check_items(scale, c.minibatches, c.chunk)

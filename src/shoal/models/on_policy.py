@@ -11,10 +11,11 @@ from shoal.equations import schedules
 from shoal.equations.reduce import mean
 from shoal.equations.surrogate import kl_penalty
 from shoal.equations.targets import Stats, ValueNorm, ValueScale, make_value_scale, mask_dead_values
+from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import PolicyConfig, PpoConfig, ValueConfig
 from shoal.learning.optimiser import ByNet
-from shoal.models.actor_critic import Actor, ActorCritic, Carry, Policy, ValueEstimate
+from shoal.models.actor_critic import Actor, ActorCritic, Carry, Critic, Policy, ValueEstimate
 from shoal.networks.inputs import init_inputs, normalised, update_inputs
 from shoal.types import EnvSpec, Learner, Metrics, PyTree, Scale, Step, Trajectory
 
@@ -97,6 +98,24 @@ def scale_of_agents(kind: ValueNorm, group_of: tuple[int, ...], beta: float) -> 
         lambda stats, x: scale.denormalise(each(stats), x),
         update,
     )
+
+
+def check_popart(critic: Critic) -> None:
+    """Check that PopArt can rescale a critic's last layer: its parameters have a ``head`` with a kernel and a bias.
+
+    Raises:
+        InputError: they have none, or its outputs are not one for each scale of values.
+    """
+    match jax.eval_shape(critic.init, jax.random.key(0)):
+        case {"head": {"kernel": kernel, "bias": bias, **others}} if not others:
+            fits = (*kernel.shape[:1], *kernel.shape[2:]) == bias.shape and bias.size == max(critic.group_of) + 1
+        case _:
+            fits = False
+    if not fits:
+        raise InputError(
+            "popart rescales the critic's last layer, a kernel [P, H, K] and a bias [P, K] of its parameters called "
+            "head, which these nets lack: use value_norm running."
+        )
 
 
 def init_coefficients(c: PolicyConfig) -> Coefficients:
