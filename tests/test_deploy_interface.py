@@ -197,6 +197,18 @@ def check(spec: Any, seen: Any, out: HostTimestep) -> None:
         np.testing.assert_array_equal(mask, out.legal[i, : spec.action_dims[i]])
 
 
+def test_a_single_agents_masks_may_be_a_dict_as_its_actions_are() -> None:
+    one = converter(
+        [spaces.Box(-1.0, 1.0, (2,))], [spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Discrete(3)})], "one"
+    )
+    mask = {"a": np.array([1, 0, 1]), "b": np.array([0, 1])}
+    for given in (mask, {"agent_0": mask}, np.array([0, 1, 0, 0, 0, 1])):
+        (legal,) = one.read(np.zeros(2), None, given, None, None).legal
+        assert legal is not None and legal.tolist() == [False, True, False, False, False, True]
+    with pytest.raises(InputError, match="There is no agent 'agent_1'"):
+        one.read(np.zeros(2), None, {"agent_1": mask}, None, None)
+
+
 def test_turns_are_shown_as_they_were_trained_on() -> None:
     env: Any = registry.make(f"pettingzoo:{TICTACTOE}")
     game = env.make()

@@ -472,7 +472,9 @@ class Converter:
     def _masks(self, legal: Any) -> dict[int, Any]:
         if legal is None:
             return {}
-        if isinstance(legal, Mapping):
+        kind, about = self._actions[0][:2]
+        own = {key for key, _ in about} if self.kind == "one" and kind == "dict" else ()
+        if isinstance(legal, Mapping) and not all(name in own for name in legal):
             return {self.index(name): mask for name, mask in legal.items()}
         return {0: legal} if self.kind == "one" else dict(enumerate(legal))
 
