@@ -212,13 +212,13 @@ def joint_mask(form: Form, mask: Any, joint: bool = False) -> np.ndarray:
             many values of all choices.
 
     Raises:
-        InputError: an array has as many entries as joint actions and as values of all choices, unless ``joint``; or a
-            nested mask does not match the form.
+        InputError: an array has as many entries as joint actions and as values of all choices, unless ``joint``; a
+            nested mask does not match the form; or a number is negative or NaN.
     """
     if mask is None:
         return np.ones(_count(form), bool)
     if form[0] == "index" and isinstance(mask, np.ndarray):  # at almost every step
-        return mask.reshape(-1).astype(bool)
+        return _bits(mask)
     nested = _is_nested(mask)
     parts, each = _choices(form) if nested else [], []
     if isinstance(mask, Mapping):
@@ -236,7 +236,9 @@ def joint_mask(form: Form, mask: Any, joint: bool = False) -> np.ndarray:
         if tuple(map(len, rows)) == sizes:
             return np.asarray(np.concatenate(rows)[_places(sizes)].all(1))
     try:
-        row = np.asarray(mask).reshape(-1).astype(bool)
+        row = _bits(np.asarray(mask))
+    except InputError:
+        raise
     except ValueError:  # arrays of several lengths
         row = None
     if row is None or (each and row.size != _count(form)):
@@ -249,6 +251,19 @@ def joint_mask(form: Form, mask: Any, joint: bool = False) -> np.ndarray:
             f"give a tuple with a mask for each choice, or with the mask of joint actions alone."
         )
     return row if both or row.size != sum(sizes) else np.asarray(row[_places(sizes)].all(1))
+
+
+def _bits(mask: np.ndarray) -> np.ndarray:
+    """A mask as a row of booleans.
+
+    Raises:
+        InputError: a number is negative or NaN, as in masks that are added to logits, whose 0 is a legal action.
+    """
+    row = mask.reshape(-1)
+    # Masks of bytes, the usual ones, are not added to logits.
+    if row.dtype.kind in "if" and row.itemsize > 1 and row.size and not row.min() >= 0:
+        raise InputError(f"An {MASK} is 1 for legal actions and 0 for others, and one here has {row.min():g}.")
+    return row.astype(bool)
 
 
 def _is_nested(mask: Any) -> bool:

@@ -222,6 +222,16 @@ def test_an_ambiguous_mask_is_one_sentence_of_the_check_and_of_deployed_policies
     assert given is not None and given.tolist() == [True, True, True, False]
 
 
+@pytest.mark.parametrize("mask", [[0.0, -np.inf, 0.0], [0, -10, 0], [np.nan, 1.0, 1.0]])
+def test_a_mask_that_is_added_to_logits_is_refused(mask: Any) -> None:
+    """It would be inverted, since its legal actions have a 0."""
+    report = check(Parallel, env={"info": {"action_mask": np.array(mask)}}, episodes=1, isolate=False)
+    (error,) = [finding for finding in report.findings if finding.level == "error"]
+    assert "An action_mask is 1 for legal actions and 0 for others, and one here has" in error.sentence
+    with pytest.raises(InputError, match="An action_mask is 1 for legal"):
+        joint_mask(["indices", [2], [3, 2], [0, 0], "int64"], (mask, None))
+
+
 def test_an_entry_of_several_bits_outside_0_and_1_is_reported() -> None:
     report = check(
         Solo, env={"view": spaces.MultiBinary(2), "seen": np.array([0, 2])}, episodes=1, steps=3, isolate=False
