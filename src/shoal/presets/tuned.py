@@ -464,6 +464,24 @@ _PQN_SMAC: Flags = {
     "steps": 2e6,
 }
 
+# Study (lica_steps): pymarl2's settings, as far as there are options for them.
+_LICA_BATTLES: Flags = {
+    "hidden": (64,),
+    "recurrent": 64,
+    "activation": "relu",
+    "critic_input": "state",
+    "lam": 0.6,
+    "learning_rate": 2.5e-3,
+    "critic_learning_rate": 5e-4,
+    "adam_eps": 1e-8,
+    "entropy_coef": 0.06,
+    "entropy_scale": "batch",
+    "num_envs": 8,
+    "rollout_length": 64,
+    "chunk_length": 64,
+    "last_action": True,
+}
+
 SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "mappo": [("skirmish/*", _SMAC_MAPPO)],
     "ippo": [("skirmish/*", _SMAC_IPPO)],
@@ -472,6 +490,7 @@ SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "poca": [("skirmish/*", _SMAC_IPPO)],
     "haa2c": [("skirmish/*", _SMAC | {"minibatches": 1})],  # as in _HAA2C
     "happo": [("skirmish/*", _SMAC)],
+    "lica": [("skirmish/*", _LICA_BATTLES)],
     **{name: [("skirmish/*", _PYMARL)] for name in ("qmix", "vdn", "qplex", "qtran", "shaq", "iql")},
     "pqn_vdn": [("skirmish/*", _PQN_SMAC)],
     "ipqn": [("skirmish/*", _PQN_SMAC)],
