@@ -16,6 +16,7 @@ _CALLED: dict[str, tuple[str, ...]] = {
         "train_freq",
         "horizon",
     ),
+    "num_starts": ("num_levels", "num_train_levels", "dynamic_seed"),
     "devices": ("device", "num_devices", "gpus", "num_gpus"),
     "num_workers": ("n_workers", "num_cpus", "num_processes"),
     "normalise_rewards": ("norm_reward", "norm_rewards", "reward_normalization", "standardise_rewards"),

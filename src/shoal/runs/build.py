@@ -18,6 +18,7 @@ from jaxtyping import PRNGKeyArray
 from shoal import algorithms
 from shoal.environments import registry
 from shoal.environments.changes import scored
+from shoal.environments.starts import with_starts
 from shoal.environments.wrappers import Wrapping, changed, wrap
 from shoal.equations.reduce import DEVICES
 from shoal.errors import CheckpointError, IndivisibleError, InputError, shortened
@@ -119,7 +120,8 @@ def build(
     if opponents is not None and devices is None and (crew := hosts.crew()):
         opponents = opponents.shared(crew)  # a new run, whose copy only the process that leads has read
     module, workers = algorithms.get(algorithm), workers_of(env, settings)
-    decision = pretraining.decide(module, env, config, scale, settings.seed, workers)
+    trained = with_starts(env, settings.num_starts)
+    decision = pretraining.decide(module, trained, config, scale, settings.seed, workers)
     config = decision.config if decision else config
     made = partial(_built, algorithm, env, config, settings, opponents)
     return _on_fitting_devices(made, settings, layout, scale, devices)._replace(decision=decision)

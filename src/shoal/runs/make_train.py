@@ -13,6 +13,7 @@ from shoal import algorithms
 from shoal.bounds import check_bounds
 from shoal.config.resolve import Configured, configured, named_options
 from shoal.environments import registry
+from shoal.environments.starts import with_starts
 from shoal.errors import InputError, shortened
 from shoal.options.flags import check_names, leaves, override
 from shoal.runs.build import build, wrapped_environment
@@ -135,7 +136,7 @@ def _functions(found: Configured) -> Train:
 
     def of(values: TracedValues) -> Stages:
         chosen = with_values(make, values) if values else built.algorithm
-        return stages(env, chosen, *sizes)
+        return stages(with_starts(env, settings.num_starts), chosen, *sizes)
 
     plain = of({})
 

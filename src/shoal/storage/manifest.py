@@ -234,6 +234,7 @@ LATER = {
     "limit_terminates": False,
     "noise_final": None,
     "noise_fraction": 1.0,
+    "num_starts": None,
     "random_start": False,
     "sequence_start": "anywhere",
     "stored_state": False,

@@ -49,6 +49,9 @@ class Settings:
     """Parallel environments per seed (E)."""
     rollout_length: Count = 128
     """Steps of each environment between two updates (T)."""
+    num_starts: Annotated[int, Bounds(least=1, most=LARGEST_INT)] | None = None
+    """Training episodes begin in one of this many initial states, those of the environment's seeds 0, 1, …; None for
+    any. Evaluations begin in any, so that they show what training on a few initial states is worth elsewhere."""
     devices: Annotated[int, Bounds(least=1, most=65_536)] | None = None
     """Number of local devices to use; None for as many as give equal parts of environments and minibatches. Seeds are
     distributed over them first, then environments."""

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from shoal.environments.spec_rules import COLUMNS
+from shoal.environments.starts import with_starts
 from shoal.errors import CallbackError, CheckpointError, GameError, InputError, NonFiniteError
 from shoal.game import HostEnvironment
 from shoal.spec import EnvSpec
@@ -131,11 +132,12 @@ class Trainer:
             self.program = led(self.program, self.crew)
 
     def _program(self, remake: Callable[[], Algorithm]) -> Program:
-        if isinstance(self.env, HostEnvironment):
+        env = with_starts(self.env, self.settings.num_starts)
+        if isinstance(env, HostEnvironment):
             warn = self.progress.warn
-            return hosted.compile_host_program(self.env, self.algorithm, self.layout, self.settings, warn, remake)
+            return hosted.compile_host_program(env, self.algorithm, self.layout, self.settings, warn, remake)
         capacity = min(CAPACITY, max(self.settings.num_updates, self.settings.schedule_updates))
-        return compile_program(self.env, self.algorithm, self.layout, self.settings.rollout_length, capacity, self._key)
+        return compile_program(env, self.algorithm, self.layout, self.settings.rollout_length, capacity, self._key)
 
     def close(self) -> None:
         """Stop worker processes and actors, if any."""

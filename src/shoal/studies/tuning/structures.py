@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool
 from shoal import algorithms
 from shoal.bounds import check_bounds
 from shoal.environments import registry
+from shoal.environments.starts import with_starts
 from shoal.errors import CheckpointError, InputError
 from shoal.options.flags import flags_of, override
 from shoal.rollouts import fused
@@ -287,7 +288,8 @@ class Population:
         default = {flag: float(x[0]) for flag, x in columns.items()}
         self.algorithm = with_values(self.instance.make, default) if columns else self.instance.make({})
         capacity = min(CAPACITY, self.instance.updates[-1])
-        program = compile_program(self.env, self.algorithm, layout, settings.rollout_length, capacity)
+        env = with_starts(self.env, settings.num_starts)
+        program = compile_program(env, self.algorithm, layout, settings.rollout_length, capacity)
         given = (filled,) if columns else ()
         buffers = feed.wanted(self.algorithm.replay)
         drawn = sum(one.draws * one.batch * one.length for one in buffers)
