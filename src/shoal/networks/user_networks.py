@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
+from flax import linen, nnx
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -57,13 +57,23 @@ def from_nnx(make: Callable[[nnx.Rngs], nnx.Module], initial_carry: InitialCarry
             returns y [R, K].
 
     Raises:
-        InputError: ``make`` is a module that is already built.
+        InputError: ``make`` is a module that is already built, or makes one of ``flax.linen``.
     """
     if isinstance(make, nnx.Module):
         raise InputError(_already_built(make, "from_nnx", "nnx.Rngs", "rngs"))
+
+    def made(rngs: nnx.Rngs) -> nnx.Module:
+        module = make(rngs)
+        if isinstance(module, linen.Module):
+            raise InputError(
+                f"from_nnx is for modules of flax.nnx, and a {type(module).__name__} is a module of flax.linen: use "
+                f"shoal.feed_forward(lambda key: module.init(key, jnp.zeros((1, inputs.width))), module.apply)."
+            )
+        return module
+
     if initial_carry is not None:
-        return from_module(make, initial_carry)
-    return feed_forward(*functional(make))
+        return from_module(made, initial_carry)
+    return feed_forward(*functional(made))
 
 
 def from_equinox(make: Callable[[PRNGKeyArray], Any], initial_carry: InitialCarry | None = None) -> Net:
@@ -211,8 +221,9 @@ def _probe(name: str, net: Net, width: int) -> None:
         # Each row twice, with two recurrent states at the start of an episode.
         carry = jax.tree.map(lambda h: jnp.concatenate([h, h + 1]), carry)
         many = net.apply(params, carry, jnp.concatenate([x, x], axis=1), jnp.ones((2, 6), bool))[1]
-        # One row alone, since a layer that normalises over rows gives others then.
-        return many, net.apply(params, net.initial_carry((1,)), x[:1, :1], jnp.ones((1, 1), bool))[1]
+        # Each row alone: a layer that normalises over rows gives others then, and one that reads them in turn, too.
+        one = lambda row: net.apply(params, net.initial_carry((1,)), row[None, None], jnp.ones((1, 1), bool))[1]  # noqa: E731
+        return many, jax.vmap(one)(x[0])
 
     for inputs in (x, np.abs(x)):  # a network of logarithms or roots is for features that are never negative
         many, alone = (np.asarray(y, np.float64) for y in _tried(name, partial(outputs, inputs)))
@@ -224,7 +235,7 @@ def _probe(name: str, net: Net, width: int) -> None:
             f"The network {name!r} gives NaN or infinite outputs for random inputs with its initial parameters."
         )
     near = 1e-3 * np.abs(together).max()  # far above rounding in products of other shapes
-    if alone.shape != (1, 1, together.shape[-1]) or np.abs(together[:1, :1] - alone).max() > near:
+    if alone.shape != (3, 1, 1, together.shape[-1]) or np.abs(together[0] - alone[:, 0, 0]).max() > near:
         raise InputError(
             f"The output of the network {name!r} for a row depends on the other rows, which are other agents, "
             f"environments and timesteps: do not normalise or average over them, as batch normalisation does."

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import linen as flax_linen
 from flax import nnx
 
 import shoal
@@ -128,6 +129,23 @@ def mixing(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
     net = linear(inputs, outputs, body)
     apply = lambda p, h, x, first: net.apply(p, h, x - x.mean(1, keepdims=True), first)  # noqa: E731
     return shoal.Net(net.init, apply, net.initial_carry)
+
+
+def first(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    """Gives the output of the first row for all."""
+    net = linear(inputs, outputs, body)
+    return shoal.feed_forward(net.init, lambda p, x: jnp.broadcast_to(x[0] @ p[0] + p[1], (len(x), outputs)))
+
+
+def summed(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    """Takes the rows for timesteps."""
+    net = linear(inputs, outputs, body)
+    return shoal.feed_forward(net.init, lambda p, x: jnp.cumsum(x, 0) @ p[0] + p[1])
+
+
+def linen(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
+    make: Any = lambda rngs: flax_linen.Dense(outputs)  # noqa: E731
+    return shoal.from_nnx(make)
 
 
 def undefined(inputs: shoal.Layout, outputs: int, body: shoal.Body) -> shoal.Net:
