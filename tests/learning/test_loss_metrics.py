@@ -20,10 +20,11 @@ class Batch(NamedTuple):
     weight: jax.Array
 
 
-def test_a_metric_of_all_agents_is_refused() -> None:
+@pytest.mark.parametrize("which", ["", "'s metric 'gap'"])
+def test_a_loss_or_a_metric_of_all_agents_is_refused(which: str) -> None:
     def loss(params: Any, part: Any) -> tuple[Any, Any]:
         gap = params * part.weight
-        return gap.sum(), {"gap": gap}
+        return (gap.sum(), {"gap": gap}) if which else (gap, {"gap": gap.sum()})
 
     def step(gradient: Any, state: Any, params: Any) -> tuple[Any, Any, Any]:
         return params - gradient, state, {"norms": jnp.ones(3)}
@@ -35,7 +36,7 @@ def test_a_metric_of_all_agents_is_refused() -> None:
     with pytest.raises(InputError) as refused:
         jax.eval_shape(descend, jax.random.key(0))
     assert str(refused.value) == (
-        "The loss's metric 'gap' has the shape (1, 2, 2); it must be one number, a sum over rows times batch.weight."
+        f"The loss{which} has the shape (1, 2, 2); it must be one number, a sum over rows times batch.weight."
     )
 
 

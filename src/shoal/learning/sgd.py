@@ -126,21 +126,22 @@ Loss = Callable[[PyTree, Any], tuple[Float[Array, ""], Metrics]]
 
 
 def of_scalars(loss: Loss) -> Loss:
-    """``loss``, with a check of its metrics when it is traced: means over gradient steps would hide their shapes.
+    """``loss``, with a check of its results when it is traced: means over gradient steps would hide metrics' shapes.
 
     Raises:
-        InputError: in the returned function: a metric is not a scalar.
+        InputError: in the returned function: the loss or a metric is not a scalar.
     """
 
     def checked(params: PyTree, part: Any) -> tuple[Array, Metrics]:
-        found = loss(params, part)
-        for name, x in found[1].items() if isinstance(found, tuple) else ():
+        value, metrics = loss(params, part)
+        for name, x in {"": value, **metrics}.items():
             if jnp.shape(x):
+                which = f"'s metric {name!r}" if name else ""
                 raise InputError(
-                    f"The loss's metric {name!r} has the shape {jnp.shape(x)}; it must be one number, a sum over rows "
-                    f"times batch.weight."
+                    f"The loss{which} has the shape {jnp.shape(x)}; it must be one number, a "
+                    f"sum over rows times batch.weight."
                 )
-        return found
+        return value, metrics
 
     return checked
 
@@ -293,7 +294,7 @@ def sgd(
         over ``minibatches``.
 
     Raises:
-        InputError: a metric of the loss is not a scalar, or ``kl`` is missing with ``kl_stop``.
+        InputError: the loss or one of its metrics is not a scalar, or ``kl`` is missing with ``kl_stop``.
     """
 
     def descend(carry: tuple, part: Any) -> tuple[tuple, Metrics]:
