@@ -163,6 +163,28 @@ def test_an_agent_that_is_no_longer_listed_is_dead():
     np.testing.assert_array_equal(timestep.reward, [1, 0])
 
 
+class Early(Parade):
+    """All agents are observed from the start on; ``a_1`` is listed on step 1 only."""
+
+    def reset(self, seed=None, options=None):
+        told = super().reset()
+        self.agents = ["a_0"]
+        return told
+
+    def step(self, actions):
+        self.agents = list(self.possible_agents)
+        return super().step(actions)
+
+
+def test_an_agent_that_is_not_listed_yet_observes_zeros():
+    timestep, step, _ = started(made(Early))
+    np.testing.assert_array_equal(timestep.alive, [True, False])
+    np.testing.assert_array_equal(timestep.obs, [[1], [0]])
+    step([0, 0])
+    np.testing.assert_array_equal(timestep.alive, [True, True])
+    np.testing.assert_array_equal(timestep.obs, [[2], [2]])
+
+
 class Both(Parade):
     def step(self, actions):
         seen, rewards, _, cut, infos = super().step(actions)

@@ -295,8 +295,8 @@ class _ParallelGame:
         self._gone[:] = [agent not in here for agent in self._agents]
         self._all_here = not self._gone.any()
         self._team.write(seen, infos, out)
-        if not self._all_here:
-            out.alive[self._gone] = False
+        if not self._all_here:  # of some that are not listed there are observations
+            out.alive[self._gone], out.obs[self._gone] = False, 0.0
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         agents, gone = self._agents, self._gone
