@@ -5,6 +5,7 @@ import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -361,6 +362,14 @@ def test_the_flags_of_one_call() -> None:
     settings = {leaf.name for leaf in leaves(Settings)}
     assert {flag.name for flag in train._OWN} <= set(config_files.ONE_CALL)
     assert not settings & set(config_files.ONE_CALL)
+
+
+@pytest.mark.parametrize("option", ["init_from", "opponents"])
+@pytest.mark.parametrize("kind", [Path, SimpleNamespace])
+def test_a_run_is_given_as_a_path_or_opened(option: str, kind: Any) -> None:
+    given = Path("runs/early") if kind is Path else SimpleNamespace(folder=Path("runs/early"))
+    settings = configured("mappo", "mpe/simple_tag", flags={option: given}).values.settings
+    assert flags_of(settings)[option] == "runs/early"
 
 
 def test_training_needs_names() -> None:

@@ -237,7 +237,8 @@ def configured(
         algorithm: its name; None for that of ``config``.
         environment: as for :func:`shoal.environments.registry.make`; None for that of ``config``.
         env: options of the environment's factory.
-        flags: fields of the settings and of the algorithm's ``Config``; ``init_from`` may be an opened run.
+        flags: fields of the settings and of the algorithm's ``Config``; ``init_from`` and ``opponents`` may be
+            a path or an opened run.
         config: see :func:`shoal.config.config_files.read_config`.
         preset: a preset file.
         trust: import what ``config`` names also if it is the ``run.json`` of somebody else's run.
@@ -253,10 +254,10 @@ def configured(
 def completed(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Flags of a call in the form in which a run keeps them: the folder of a run, ``module:make`` for a script."""
     whole = dict(flags)
-    source = whole.get("init_from")
-    source = getattr(source, "folder", source)
-    if isinstance(source, Path):
-        whole["init_from"] = str(source)
+    for name in ("init_from", "opponents"):
+        source = getattr(whole.get(name), "folder", whole.get(name))
+        if isinstance(source, Path):
+            whole[name] = str(source)
     name = whole.get("opponents")
     if isinstance(name, str) and name != PAST and not located(name).is_dir():
         whole["opponents"] = algorithms.canonical(name)

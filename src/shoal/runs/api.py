@@ -92,10 +92,11 @@ def train(
         callbacks: your own code that is called during training (:class:`shoal.Callback`), or functions
             (context, metrics) that are called for each row of the log; see docs/hooks.md.
         flags: fields of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
-            ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``); ``init_from`` may also be a :class:`Run`. Other
-            fields come from the preset, then from defaults; without a preset, ``num_envs`` and ``rollout_length`` are
-            derived from the length of an episode (:func:`shoal.presets.sizes_for`). With several sides,
-            ``learning_rate`` applies to all and ``side1_learning_rate`` to one.
+            ``Config`` (``learning_rate=1e-3``, ``hidden=(128, 128)``); ``init_from`` and ``opponents`` may also be a
+            path or a :class:`Run`. Other fields come from the preset, then from defaults; without a preset,
+            ``num_envs`` and ``rollout_length`` are derived from the length of an episode
+            (:func:`shoal.presets.sizes_for`). With several sides, ``learning_rate`` applies to all and
+            ``side1_learning_rate`` to one.
 
     Raises:
         InputError: an argument is invalid; raised before anything compiles. Later, if the disk is full or the folder is
