@@ -136,7 +136,14 @@ def test_a_configuration_that_starts_from_a_run_is_told_that_functions_do_not(
 
 def test_hyper_parameters_that_cannot_be_arrays() -> None:
     train = functions("mappo")
-    for values, said in (({"hidden": 3.0}, "only floating-point"), ({"lerning_rate": 0.1}, "mean 'learning_rate'")):
+    for values, said in (
+        ({"hidden": 3.0}, "only floating-point"),
+        ({"lerning_rate": 0.1}, "mean 'learning_rate'"),
+        ({"gamma": 3.0}, "gamma must be at least 0 and at most 1, not 3"),
+        ({"gamma": jnp.array(jnp.nan)}, "gamma must be at least 0 and at most 1, not nan"),
+        ({"learning_rate": jnp.ones(2)}, r"must be one number, not an array of shape \(2,\): map over several by vmap"),
+        ({"learning_rate": None}, "learning_rate must be a number, not None"),
+    ):
         with pytest.raises(InputError, match=said):
             train.init(KEYS[0], values)
     with pytest.raises(InputError, match="at least 1"):

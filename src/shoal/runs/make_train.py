@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from shoal import algorithms
-from shoal.bounds import check_bounds
+from shoal.bounds import check_bounds, check_value
 from shoal.config.resolve import Configured, configured, named_options
 from shoal.environments import registry
 from shoal.environments.starts import with_starts
@@ -169,14 +170,27 @@ def _arrays(config: Any, values: Mapping[str, Any]) -> TracedValues:
     """Values of hyper-parameters as arrays.
 
     Raises:
-        InputError: one is unknown, or not a floating-point number.
+        InputError: one is unknown, not a floating-point number, or out of its bounds; traced values are not compared
+            with these.
     """
     check_names(values, config)
+    found = {}
     for leaf in leaves(config):
         name = next((name for name in (leaf.name, leaf.plain) if name in values), None)
-        if name is not None and not isinstance(leaf.value, float):
+        if name is None:
+            continue
+        if not isinstance(leaf.value, float):
             raise InputError(
                 f"{name} is {shortened(leaf.value)}, and only floating-point hyper-parameters may be arrays: give it "
                 f"to make_train."
             )
-    return {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
+        value = values[name]
+        try:
+            found[name] = jnp.asarray(value, jnp.float32)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} must be a number, not {shortened(value)}.") from None
+        if shape := found[name].shape:
+            raise InputError(f"{name} must be one number, not an array of shape {shape}: map over several by vmap.")
+        if leaf.bounds is not None and not isinstance(value, Tracer):
+            check_value(name, float(value), leaf.bounds)
+    return found
