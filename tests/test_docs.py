@@ -149,6 +149,25 @@ def test_a_claim_without_a_record_is_marked() -> None:
         assert recorded != number.endswith("‡"), name
 
 
+def test_a_claim_is_marked_as_stale_where_its_study_is() -> None:
+    """A number that is marked on the page of its study is marked on the line, and a marked line has such a page or no
+    record."""
+    docs = ROOT / "docs"
+    page, notes = ((docs / f"{name}.md").read_text(encoding="utf-8") for name in ("studies", "claims-notes"))
+    claims = re.findall(r"^\| [^|]+ \| ([^|]+ \| [^|]+) \|.*\(claims-notes\.md#([\w-]+)\) \|$", page, re.MULTILINE)
+    studies = {
+        heading(part.partition("\n")[0]): re.findall(r"\(\.\./(studies/results/\w+\.md)\)", part)
+        for part in notes.split("\n### ")[1:]
+    }
+    assert len(claims) > 80
+    for said, name in claims:
+        pages = "".join((ROOT / path).read_text(encoding="utf-8") for path in studies[name])
+        stale = set(re.findall(r"(\S+ \[\S+, \S+\]) †", pages))
+        numbers = re.findall(r"\+?(\S+?)(?: %)? [\[(](\S+?)(?:,| to) (\S+)[\])]", said)
+        assert "†" in said or not stale & {f"{value} [{low}, {high}]" for value, low, high in numbers}, name
+        assert "†" not in said or "†" in pages or said.endswith("‡"), name
+
+
 def test_the_environments_in_commands_exist() -> None:
     found = {name for page in PAGES for name in IN_COMMAND.findall(page.read_text(encoding="utf-8"))}
     assert len(found) > 30
