@@ -104,7 +104,7 @@ def comparisons_of(study: StudyFile, cells: Sequence[Cell], records: Mapping[str
 
 
 def _statistic(table: Table, primary: str) -> str | None:
-    known = (primary, *_AGGREGATES) if table.over and primary == "mean" else (primary,)
+    known = _AGGREGATES if table.over and primary == "mean" else (primary,)
     return next((name for name in known if name in table.statistics), None)
 
 
