@@ -295,6 +295,7 @@ def test_the_command_refuses(shoal: Callable) -> None:
         (["check", "faulty:make", "--env.falt", "1"], "did you mean --env.fault?"),
         (["check", "faulty:flexible", "--env.a.b", "1"], "cannot name an option"),
         (["check", "faulty:flexible", "--env.size"], "--env.size needs a value: VALUE"),
+        (["check", "faulty:listed", "--env.sizes", "3"], "--env.sizes would be of the type list[int] | None, which no"),
     ):
         code, out, err = shoal(*words)
         assert (code, out) == (2, "") and said in err and err.count("\n") == 1

@@ -137,7 +137,8 @@ def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -
     ``--env.NAME`` in ``args`` and for each item of ``given``.
 
     Raises:
-        InputError: the environment is unknown, or an ``--env.NAME`` is not a valid name.
+        InputError: the environment is unknown, or an ``--env.NAME`` is not a valid name, or that of an option of a type
+            that cannot be read from text.
     """
     from shoal.environments import registry  # imports JAX
 
@@ -152,6 +153,11 @@ def of_environment(name: str, given: dict[str, Any], args: Sequence[str] = ()) -
         flag = Flag(option.name, hint, default, docs.get(option.name, ""), prefix="env.")
         if flag.takes is not None:
             flags.append(flag)
+        elif option.name in _env_names(args):
+            raise InputError(
+                f"{flag.spelt} would be of the type {inspect.formatannotation(hint)}, which no flag has: give it in "
+                f"Python, as env={{{option.name!r}: ...}}, or annotate it as a number, a text or a tuple of these."
+            )
     if any(option.kind is option.VAR_KEYWORD for option in options.values()):
         known = {*options, *(x.partition(".")[2].replace("-", "_") for flag in flags for x in flag.booleans)}
         free = dict.fromkeys(x for x in [*given, *_env_names(args)] if x not in known)

@@ -186,6 +186,11 @@ def second_exits() -> "Game":
     return made[-1]
 
 
+def listed(*, sizes: list[int] | None = None) -> HostEnvironment:
+    """Takes an option of a type that no flag has."""
+    return make()
+
+
 calls: list[dict[str, Any]] = []
 """The options that :func:`flexible` was called with."""
 
