@@ -558,8 +558,9 @@ def _refuse(name: str, seed: int, value: Any, update: int, saved: int, folder: P
         )
     raise NonFiniteError(
         f"{name} of seed {seed} is {value} after update {update}; the checkpoint after update {saved} is kept. Large "
-        f"rewards or inputs (--normalise-rewards, --normalise-inputs) or a high learning rate may be the cause; a new "
-        f"run can start from this one with other values: --init-from {folder} --learning-rate RATE."
+        f"rewards or inputs (--normalise-rewards, --normalise-inputs), a high learning rate, or an environment that "
+        f"shows NaN (shoal check) may be the cause; a new run can start from this one with other values: --init-from "
+        f"{folder} --learning-rate RATE."
     )
 
 
