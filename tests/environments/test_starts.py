@@ -54,7 +54,7 @@ def lottery() -> Environment:
         return {"luck": luck, "t": jnp.int32(0)}, shown(luck, jnp.int32(0))
 
     def step(key: Any, state: Any, action: Any) -> tuple[Any, Step]:
-        state = state | {"t": state["t"] + 1}
+        state = state | {"t": jnp.minimum(state["t"] + 1 + action[0], 2)}  # action 1 ends the episode at once
         return state, shown(state["luck"], state["t"])
 
     return Environment(SPEC, reset, step)
@@ -74,7 +74,7 @@ def test_training_begins_in_the_first_seeds(form: str) -> None:
     rollout = fused.make_rollout(limited, 64, 5)
 
     def act(policy: Any, carry: Any, step: Step, key: Any, greedy: bool) -> Any:
-        return carry, jnp.zeros((64, 1), jnp.int32), {}
+        return carry, jnp.arange(64)[:, None] % 2, {}
 
     @jax.jit
     def made(key: Any) -> Any:
@@ -84,7 +84,8 @@ def test_training_begins_in_the_first_seeds(form: str) -> None:
     obs = np.asarray(made(jax.random.key(5)).step.obs)[..., 0, 0]
     expected = {np.asarray(env.reset(jax.random.key(i))[1].obs)[0, 0] for i in range(COUNT)}
     assert set(obs.ravel()) == expected, "the first and the later episodes"
-    assert (obs[0] == obs[1]).all() and (obs[2] == obs[3]).all(), "only what ended begins again"
+    long = obs[:, ::2]  # of two steps, beside episodes that end at every step
+    assert (long[0] == long[1]).all() and (long[2] == long[3]).all(), "only what ended begins again"
     assert (obs[0] != obs[2]).any(), "the next initial state is drawn anew"
 
 
@@ -130,14 +131,13 @@ def test_a_run_trains_in_them_and_is_evaluated_anywhere(tmp_path: Path) -> None:
     sizes = {"num_envs": 4, "rollout_length": 4, "steps": 64, "hidden": (4,), "eval_episodes": 32, "tensorboard": False}
     run = shoal.train("mappo", lottery, folder=tmp_path / "run", num_starts=1, **sizes)
     trained = [json.loads(line)["return"] for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-    assert trained == pytest.approx([lucks(1)[0]] * len(trained), abs=1e-5)
+    assert np.ravel(trained) == pytest.approx(np.full(len(trained), lucks(1)[0]), abs=1e-5)
     assert run.evaluation is not None and np.ptp(run.evaluation.scores) > 0.5
 
 
 def test_functions_of_make_train_do_the_same() -> None:
     sizes = {"num_envs": 4, "rollout_length": 4, "steps": 64, "hidden": (4,)}
-    train = shoal.make_train("mappo", lottery, num_starts=2, **sizes)
+    train = shoal.make_train("mappo", lottery, num_starts=1, **sizes)
     state = train.init(jax.random.key(0))
     _, (_, stats) = train.update(state)
-    returned = float(stats.returns.sum() / stats.episodes)
-    assert min(lucks(2)) - 1e-5 <= returned <= max(lucks(2)) + 1e-5
+    assert float(stats.returns.sum() / stats.episodes) == pytest.approx(float(lucks(1)[0]), abs=1e-5)
