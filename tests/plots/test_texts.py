@@ -67,6 +67,18 @@ def test_decimals(estimate, digits):
     assert estimate_texts(mixed, typical=True) == ["4,855.2 [4,628.0, 5,191.0]", "−0.4 [−0.6, 0.1]", "9.5 [8.1, 11.0]"]
     assert estimate_texts(mixed) == ["4,855 [4,628, 5,191]", "0 [−1, 0]", "10 [8, 11]"]
     assert estimate_texts([(1.0, 1.0, 1.0), (0.0, 0.0, 0.0)], typical=True) == ["1 [1, 1]", "0 [0, 0]"]
+    sides = {
+        (-2.6, -5.3, -0.02): "−2.6 [−5.3, −0.02]",
+        (2.6, 3e-9, 5.3): "2.6 [0.0, 5.3]",
+        (2.6, 0.0, 5.3): "2.6 [0.0, 5.3]",
+    }
+    assert {value: estimate_text(value) for value in sides} == sides
+    assert estimate_texts([(-2.6, -5.3, -0.02), (3.1, -0.02, 5.1)], typical=True) == [
+        "−2.6 [−5.3, −0.02]",
+        "3.1 [0.0, 5.1]",
+    ]
+    steep = [(-0.2, -0.4, -0.1), (2000.0, 1900.0, 2100.0), (2100.0, 1900.0, 2300.0)]
+    assert estimate_texts(steep, typical=True)[0] == "0 [0, 0]"
     durations = {41.23: "41.2 s", 133: "2 min 13 s", 3600: "1 h 00 min", 11_100: "3 h 05 min"}
     assert {value: duration_text(value) for value in durations} == durations
 

@@ -35,7 +35,18 @@ def estimate_text(estimate: Estimate) -> str:
     if not math.isfinite(half):
         return number_text(mean)
     digits = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 2
-    return f"{mean:z,.{digits}f} [{low:z,.{digits}f}, {high:z,.{digits}f}]".replace("-", "−")
+    return f"{mean:z,.{digits}f} {_interval_text(low, high, digits)}".replace("-", "−")
+
+
+def _interval_text(low: float, high: float, digits: int) -> str:
+    """``[low, high]``; an end that would read 0 although the interval lies on one side of 0 gets its first digit."""
+    ends, shown = (low, high), [f"{end:z,.{digits}f}" for end in (low, high)]
+    zeros = [float(text.replace(",", "")) == 0 for text in shown]
+    if low * high > 0 and any(zeros) and not all(zeros):
+        near = zeros.index(True)
+        if (first := math.ceil(-math.log10(abs(ends[near])))) <= digits + 3:
+            shown[near] = f"{ends[near]:.{first}f}"
+    return f"[{', '.join(shown)}]"
 
 
 def estimate_texts(estimates: Sequence[Estimate], typical: bool = False) -> list[str]:
@@ -72,7 +83,7 @@ def _with_equal_decimals(
         value, *ends = one
         if not math.isfinite(value):
             return "–"
-        between = f" [{', '.join(f'{x:z,.{digits}f}' for x in ends)}]" if ends and all(map(math.isfinite, ends)) else ""
+        between = f" {_interval_text(ends[0], ends[1], digits)}" if ends and all(map(math.isfinite, ends)) else ""
         return f"{value:z,.{digits}f}{between}".replace("-", "−")
 
     return [text(one) for one in each]
