@@ -23,7 +23,6 @@ from shoal.types import Environment
 
 STEP, DAMPING, PUSH = 0.1, 0.25, 5.0
 DIRECTIONS = jnp.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], jnp.float32)
-ORDERS = jnp.array(list(itertools.permutations(range(3))))
 
 
 def coast(pos: Array, vel: Array, steps: int, moves_first: bool) -> Float[Array, "N A 2"]:
@@ -57,19 +56,20 @@ def play(
     return jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(0), episodes))
 
 
-def nearest_together(state: Any) -> Float[Array, "3 2"]:
-    """The assignment of three agents to three landmarks with the least sum of distances."""
+def nearest_together(state: Any) -> Float[Array, "N 2"]:
+    """The assignment of N agents to N landmarks with the least sum of distances."""
     gap = jnp.linalg.norm(state.pos[:, None] - state.landmarks, axis=-1)
-    return state.landmarks[ORDERS[jnp.argmin(jnp.stack([gap[jnp.arange(3), p].sum() for p in ORDERS]))]]
+    orders = jnp.array(list(itertools.permutations(range(len(gap)))))
+    return state.landmarks[orders[jnp.argmin(gap[jnp.arange(len(gap)), orders].sum(1))]]
 
 
-def spread(convention: str, steps: int) -> tuple[float, float]:
+def spread(convention: str, agents: int, steps: int) -> tuple[float, float]:
     """(mean, standard error) on the scale of the sum over agents without self-collisions."""
-    env = shoal.make("mpe/simple_spread", convention=convention)
+    env = shoal.make("mpe/simple_spread", convention=convention, num_agents=agents)
     assert isinstance(env, Environment)
     returns = play(env, nearest_together, steps, convention == "mpe2", 2000)  # mpe2 moves before it accelerates
-    # One openai copy counts each of three agents as colliding with itself in each of 25 steps, and everything twice.
-    return summary(returns.sum(1) if convention == "mpe2" else (returns[:, 0] + 75) / 2)
+    # One openai copy counts each agent as colliding with itself in each step, and everything twice.
+    return summary(returns.sum(1) if convention == "mpe2" else (returns[:, 0] + agents * env.spec.horizon) / 2)
 
 
 def blind(task: str, steps: int) -> tuple[float, float]:
@@ -79,16 +79,17 @@ def blind(task: str, steps: int) -> tuple[float, float]:
     return summary(play(env, lambda s: s.landmarks[jnp.array(env.spec.roles)], steps, False, 1000).sum(1))
 
 
-def reference(reach: float, told: bool, steps: int) -> tuple[float, float]:
-    """(mean, standard error) of one copy of OpenAI's reward in reference, landmarks within ± ``reach``."""
-    env = shoal.make("mpe/simple_reference", convention="openai", landmark_range=reach)
+def reference(convention: str, reach: float, told: bool, steps: int) -> tuple[float, float]:
+    """(mean, standard error) in reference, landmarks within ± ``reach``: their sum, or one of OpenAI's copies."""
+    env = shoal.make("mpe/simple_reference", convention=convention, landmark_range=reach)
     assert isinstance(env, Environment)
 
     def goals(state: Any) -> Float[Array, "2 2"]:
         middle = jnp.broadcast_to(state.landmarks.mean(0), (2, 2))
         return state.landmarks[state.goal[::-1]] if told else middle  # goal i is that of the other agent
 
-    return summary(play(env, goals, steps, False, 2000)[:, 0])
+    returns = play(env, goals, steps, convention == "mpe2", 2000)
+    return summary(returns.sum(1) if convention == "mpe2" else returns[:, 0])
 
 
 def summary(scores: Array) -> tuple[float, float]:
@@ -98,15 +99,16 @@ def summary(scores: Array) -> tuple[float, float]:
 
 def main() -> None:
     """Print the best look-ahead of each task."""
-    for convention in ("mpe2", "openai"):
-        best, steps = max((spread(convention, steps), steps) for steps in range(1, 6))
-        print(f"{convention}: {best[0]:.2f} ± {best[1]:.2f} (standard error), looking {steps} steps ahead")
-    for reach, told in itertools.product((0.8, 1.0), (True, False)):
-        best, steps = max((reference(reach, told, steps), steps) for steps in range(1, 6))
-        who = "controller" if told else "no messages"
-        print(
-            f"reference ± {reach}, {who}: {best[0]:.2f} ± {best[1]:.2f} (standard error), looking {steps} steps ahead"
-        )
+    for convention, agents in (("mpe2", 3), ("openai", 3), ("mpe2", 4)):
+        best, steps = max((spread(convention, agents, steps), steps) for steps in range(1, 6))
+        where = f"spread, {convention}, {agents} agents"
+        print(f"{where}: {best[0]:.2f} ± {best[1]:.2f} (standard error), looking {steps} steps ahead")
+    for (convention, reach), told in itertools.product(
+        (("openai", 0.8), ("openai", 1.0), ("mpe2", 0.5)), (True, False)
+    ):
+        best, steps = max((reference(convention, reach, told, steps), steps) for steps in range(1, 6))
+        where = f"reference, {convention}, ± {reach}, {'controller' if told else 'no messages'}"
+        print(f"{where}: {best[0]:.2f} ± {best[1]:.2f} (standard error), looking {steps} steps ahead")
     for task in ("1", "2", "3", "4", "h1", "h2"):
         best, steps = max((blind(task, steps), steps) for steps in range(1, 6))
         luck = blind(task, 0)
