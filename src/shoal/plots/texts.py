@@ -23,9 +23,9 @@ from shoal.system.notices import escaped
 
 
 def _width(estimate: Estimate) -> float:
-    """Of an interval; 0 if it is rounding error, which equal values leave in their mean."""
+    """Of an interval; 0 if it is the rounding error of float32, which equal returns leave in their means."""
     width = estimate[2] - estimate[1]
-    return 0.0 if width <= 1e-12 * max(map(abs, estimate)) else width
+    return 0.0 if width <= 1e-6 * max(map(abs, estimate)) else width
 
 
 def estimate_text(estimate: Estimate) -> str:
