@@ -368,9 +368,9 @@ _Q: list[tuple[str, Flags]] = [
     ("*", _ANYWHERE),
 ]
 
-# Code of HARL (tuned_configs of its repository; Zhong et al. 2024, Liu et al. 2024): a gradient step per 10 (HADDPG,
-# HATD3) or 20 (HASAC) environment steps. HARL takes 50 of them after 50 steps of all environments; shorter rollouts
-# with the same ratio hold fewer batches in memory. HARL's runs of MPE have 5 and 10 million steps.
+# Code of HARL (tuned_configs of its repository; Zhong et al. 2024, Liu et al. 2024): a gradient step per step of all
+# its 20 environments, or 10 of HADDPG and HATD3 in MA-MuJoCo. HARL takes 50 of them after 50 such steps; shorter
+# rollouts with the same ratio hold fewer batches in memory. HARL's runs of MPE have 5 and 10 million steps.
 _HA_MPE: Flags = {"num_envs": 20, "rollout_length": 25, "gradient_steps": 25, "hidden": (128, 128), "steps": 1e6}
 _HA_DDPG: list[tuple[str, Flags]] = [("mpe/*", _HA_MPE), ("*", _ANYWHERE)]
 _SAC_SIZES: Flags = {"num_envs": 20, "rollout_length": 10, "gradient_steps": 10}
@@ -388,8 +388,7 @@ _ISAC_TASKS: list[tuple[str, Flags]] = [
     ("*", _ANYWHERE | _ISAC),
 ]
 
-# Code of FACMAC for MA-MuJoCo (Peng et al. 2021), which takes a gradient step after every environment step; here a
-# batch of ten times the size after every tenth.
+# Chosen by hand, no record: the batches of MA-MuJoCo's preset.
 _FACMAC: list[tuple[str, Flags]] = [("*", _ANYWHERE | {"batch_size": 1000})]
 
 OFF_POLICY: dict[str, list[tuple[str, Flags]]] = {
@@ -558,7 +557,8 @@ _HADDPG_BODIES: list[tuple[str, Flags]] = [
     ("mamujoco/Walker2d-2x3", _TEN | {"n_step": 10}),
     ("mamujoco/*", _TEN | {"n_step": 20}),
 ]
-# Code of FACMAC, as _FACMAC, with ten times its target_rate.
+# Code of FACMAC for MA-MuJoCo (Peng et al. 2021), which takes a gradient step after every environment step; here a
+# batch of ten times the size after every tenth, with ten times its target_rate.
 _FACMAC_BODIES: Flags = _TEN | {"batch_size": 1000, "target_rate": 0.01}
 # Code of HARL for HASAC, by task.
 _SOFT: Flags = _BODIES | {"num_envs": 20, "rollout_length": 10, "gradient_steps": 10}
