@@ -9,9 +9,10 @@ Markov Shapley value, and their sum the team's optimal value. F is QMIX's mixing
 come from hypernetworks of the state and are nonnegative. With every δ_i = 1 it would be VDN; here an action that is not
 greedy has a weight above 1. All other stages are those of :mod:`shoal.algorithms.qmix`.
 
-Deviations from the authors' code: dead agents are in no coalition, and their terms are left out; an action as good as
-the best one has δ_i = 1 whichever of the two the arg-max returns; those of qmix.py. As in the code, gradients of α_i
-reach the utilities, and the target is a sum. Equations, options and results: docs/algorithms/shaq.md.
+Deviations from the authors' code: coalitions are the paper's, while some of the code's contain the agent itself; dead
+agents are in no coalition, and their terms are left out; an action as good as the best one has δ_i = 1 whichever of the
+two the arg-max returns; those of qmix.py. As in the code, gradients of α_i reach the utilities, and the target is a
+sum. Equations, options and results: docs/algorithms/shaq.md.
 """
 
 from dataclasses import dataclass
