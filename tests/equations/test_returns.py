@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.equations.returns import discounted_returns, gae, n_step_returns, td_lambda
+from shoal.equations.returns import gae, n_step_returns, td_lambda
 
 T, E, N = 6, 2, 2
 GAMMA, LAM = 0.9, 0.7
 lambda_return = jax.jit(lambda *x: td_lambda(*x, gamma=GAMMA, lam=LAM))
 three_steps = jax.jit(lambda *x: n_step_returns(*x, gamma=GAMMA, n=3))
-monte_carlo = jax.jit(lambda *x: discounted_returns(*x, gamma=GAMMA))
 seeds = st.integers(0, 10_000)
 
 
@@ -67,15 +66,6 @@ def test_lambda_return_is_the_mixture_of_n_step_returns(seed):
 def test_n_step_return_is_n_rewards_and_a_value(seed):
     x = batch(seed)
     np.testing.assert_allclose(three_steps(*x), each_agent(x, partial(forward, n=3)), rtol=1e-4, atol=1e-5)
-
-
-@settings(max_examples=15, deadline=None)
-@given(seeds)
-def test_discounted_return_has_no_value_in_it(seed):
-    reward, discount, next_value, last = batch(seed)
-    x = reward, discount, jnp.zeros_like(next_value), last
-    expected = each_agent(x, partial(forward, n=T))
-    np.testing.assert_allclose(monte_carlo(reward, discount, last), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_ends_of_the_range_of_lambda_and_n_agree():

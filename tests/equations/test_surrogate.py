@@ -85,8 +85,6 @@ def test_kl_penalty_has_the_divergence_as_its_mean_over_old_samples():
     np.testing.assert_allclose(slope, new / old - 1.0, rtol=1e-5)
 
 
-def test_metrics_carry_no_gradient():
+def test_the_clip_fraction_carries_no_gradient():
     np.testing.assert_array_equal(surrogate.clip_fraction(LOG_RATIO, CLIP), [1, 0, 0, 0, 1, 1])
-    np.testing.assert_allclose(surrogate.approx_kl(LOG_RATIO), surrogate.kl_penalty(LOG_RATIO))
-    for f in (surrogate.approx_kl, lambda x: surrogate.clip_fraction(x, CLIP)):
-        assert not jax.grad(lambda x, f=f: f(x).sum())(LOG_RATIO).any()
+    assert not jax.grad(lambda x: surrogate.clip_fraction(x, CLIP).sum())(LOG_RATIO).any()

@@ -1,7 +1,7 @@
-"""Returns and advantages: λ-returns, n-step returns, discounted sums and GAE, by one backward linear recurrence.
+"""Returns and advantages: λ-returns, n-step returns and GAE, by one backward linear recurrence.
 
-λ-returns, n-step returns and GAE follow one rule at the ends: a death (discount 0) does not bootstrap, a time limit
-(``last`` with discount 1) and the end of the rollout bootstrap on V(outcome). No reward counts for an earlier episode.
+They follow one rule at the ends: a death (discount 0) does not bootstrap, a time limit (``last`` with discount 1) and
+the end of the rollout bootstrap on V(outcome). No reward counts for an earlier episode.
 """
 
 import jax
@@ -104,28 +104,6 @@ def n_step_returns(
         return reward + step * jnp.where(cut, next_value, following)
 
     return jax.lax.fori_loop(1, n, longer, reward + step * next_value)
-
-
-def discounted_returns(
-    reward: Float[Array, "T *b"],
-    discount: Float[Array, "T *b"],
-    last: Bool[Array, "T ..."],
-    *,
-    gamma: Scalar,
-    unroll: int = 1,
-) -> Float[Array, "T *b"]:
-    """The discounted sum of rewards, without bootstrapping.
-
-        G_t = r_t + γ d_t (1 − last_t) G_{t+1},    G_T = 0
-
-    Shapes: reward, discount and the result [T, E, N]; last [T, E]. An episode that is cut, by a time limit or by the
-    end of the rollout, counts as if it earned nothing afterwards; ``td_lambda(..., lam=1)`` bootstraps instead.
-
-    Source: Sutton & Barto 2018, Reinforcement Learning, eq. 3.9.
-    """
-    assert reward.shape == discount.shape, f"reward {reward.shape}, discount {discount.shape}"
-    trace = jnp.where(with_agent_axes(last, reward), 0.0, gamma * discount)
-    return backward(reward, trace, jnp.zeros_like(reward[0]), unroll=unroll)
 
 
 def gae(

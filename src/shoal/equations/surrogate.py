@@ -3,7 +3,6 @@
 Throughout, ``log_ratio`` is log π_new(a|s) − log π_old(a|s) of a stored action, and any shape is accepted.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -109,11 +108,6 @@ def kl_penalty(log_ratio: Float[Array, "*b"]) -> Float[Array, "*b"]:
     """
     capped = jnp.minimum(log_ratio, MAX_LOG_RATIO)
     return jnp.expm1(capped) - capped
-
-
-def approx_kl(log_ratio: Float[Array, "*b"]) -> Float[Array, "*b"]:
-    """:func:`kl_penalty` as a metric: no gradient passes."""
-    return kl_penalty(jax.lax.stop_gradient(log_ratio))
 
 
 def clip_fraction(log_ratio: Float[Array, "*b"], clip: Scalar) -> Float[Array, "*b"]:
