@@ -713,6 +713,30 @@ def test_presets_stand_in_the_module(own_algorithm: Path, shoal: Callable) -> No
         assert (code, out) == (2, "") and "PRESETS of pupil:make must" in err and err.count("\n") == 1
 
 
+WITH_DEFAULTS = """
+from dataclasses import dataclass, field
+from shoal.algorithms import mappo
+from shoal.networks.body import Body
+
+@dataclass(frozen=True)
+class Config(mappo.Config):
+    epochs: int = 2
+    network: Body = field(default_factory=lambda: Body(hidden=(48,)))
+
+make = mappo.make
+"""
+
+
+def test_defaults_of_the_module_come_before_an_inherited_preset(own_algorithm: Path) -> None:
+    (own_algorithm / "pupil.py").write_text(WITH_DEFAULTS, encoding="utf-8")
+    with user_modules.found_in(str(own_algorithm)):
+        assert preset("pupil:make", "somewhere:else") == {"minibatches": 4, "lr_final": 0.0}
+        theirs = preset("mappo", "skirmish/2s3z")
+        assert "hidden" in theirs and "epochs" in theirs
+        changed = {"hidden", "epochs"}
+        assert preset("pupil:make", "skirmish/2s3z") == {key: x for key, x in theirs.items() if key not in changed}
+
+
 # What training writes.
 
 

@@ -65,7 +65,12 @@ def _found(algorithm: str, environment: str) -> tuple[str | None, Flags]:
     if algorithms.own(algorithm):
         tables = {algorithm: own_presets(algorithm)}
         if (inherited := algorithms.inherited(algorithm)) is not None:
-            tables[inherited] = PRESETS.get(inherited, [])
+            theirs, mine = (flags_of(algorithms.get(name).Config()) for name in (inherited, algorithm))
+            changed = {flag for flag, value in theirs.items() if mine.get(flag) != value}
+            tables[inherited] = [
+                (pattern, {flag: x for flag, x in flags.items() if flag not in changed})
+                for pattern, flags in PRESETS.get(inherited, [])
+            ]
     for name, table in tables.items():
         for pattern, flags in table:
             if fnmatch(environment, pattern):
