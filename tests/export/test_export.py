@@ -110,8 +110,10 @@ class Model:
 
 
 def check_same(team: Policies, folder: Path) -> Model:
-    """Compare two episodes, the second after a reset."""
+    """Compare the order of inputs and outputs with the description's, and two episodes, the second after a reset."""
     model = Model(team.export(folder / "policy.onnx"))
+    for part, found in (("inputs", model.session.get_inputs()), ("outputs", model.session.get_outputs())):
+        assert [port["name"] for port in model.about[part]] == [port.name for port in found]
     draws, spec = observations(team.spec, 1), team.spec
     state = np.random.default_rng(2).normal(size=(STEPS, spec.state_dim)).astype(np.float32)
     acted = set()

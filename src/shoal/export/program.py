@@ -53,9 +53,8 @@ class Program:
     operations: list[Operation]
 
     def needed(self, outputs: Iterable[str]) -> "Program":
-        """The program of some outputs, without what they do not depend on."""
-        outputs = set(outputs)
-        kept = {name: value for name, value in self.outputs.items() if name in outputs}
+        """The program of some outputs, in their order, without what they do not depend on."""
+        kept = {name: self.outputs[name] for name in outputs}
         live = {id(value) for value in kept.values()}
         operations = []
         for operation in reversed(self.operations):
@@ -105,7 +104,7 @@ def traced(apply: Callable[[Mapping[str, Any]], Mapping[str, Any]], inputs: Mapp
     given: dict[str, Any] = {name: Value(structs[name].shape, structs[name].dtype) for name in names}
     operations: list[Operation] = []
     found = _run(closed.jaxpr, closed.consts, [given[name] for name in names], operations)
-    return Program(given, dict(zip(outputs, found, strict=True)), operations)
+    return Program({name: given[name] for name in inputs}, dict(zip(outputs, found, strict=True)), operations)
 
 
 def _run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any], operations: list[Operation]) -> list[Any]:
