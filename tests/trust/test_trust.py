@@ -27,7 +27,7 @@ from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training.settings import Settings
 from shoal.trust import permission, provenance
-from shoal.trust.run_file import Described
+from shoal.trust.run_file import Described, described_run
 from support.selection import quick
 
 TRAP = "from pathlib import Path\nPath(__file__).with_name('pwned').touch()\n"
@@ -735,6 +735,38 @@ def test_defaults_of_the_module_come_before_an_inherited_preset(own_algorithm: P
         assert "hidden" in theirs and "epochs" in theirs
         changed = {"hidden", "epochs"}
         assert preset("pupil:make", "skirmish/2s3z") == {key: x for key, x in theirs.items() if key not in changed}
+
+
+GAINED = """
+from dataclasses import dataclass
+from shoal.algorithms import mappo
+
+@dataclass(frozen=True)
+class Config(mappo.Config):
+    gained: float = 0.25
+
+make = mappo.make
+"""
+
+
+def test_runs_outlive_new_fields_of_their_config(own_algorithm: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = by(written(own_algorithm / "run", "mpe/simple_spread", {}), "pupil:make")
+    before = json.loads((folder / "run.json").read_text(encoding="utf-8"))["config"]
+    (own_algorithm / "pupil.py").write_text(GAINED, encoding="utf-8")
+    with user_modules.found_in(str(own_algorithm)):
+        for _ in range(2):
+            run = described_run(folder, trust=True)
+            assert run.config.gained == 0.25
+        assert capsys.readouterr().err.count("gained, which the Config of pupil has gained") == 1
+        here = manifest.identity(run.as_json(), ())
+        manifest.check_same({"format": manifest.RUN_FORMAT, "config": before}, here, 7)
+        before["config"] |= {"gamma": 0.5}
+        with pytest.raises(CheckpointError, match=r"config\.gamma is"):
+            manifest.check_same({"format": manifest.RUN_FORMAT, "config": before}, here, 7)
+
+        manifest.write_run_json(folder, before | {"config": before["config"] | {"lost": 3}})
+        with pytest.raises(InputError, match=r"was trained with 'lost' 3, but the Config of pupil has no such field"):
+            described_run(folder, trust=True)
 
 
 # What training writes.

@@ -272,6 +272,8 @@ def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
         had = {key.removeprefix(f"{part}."): x for key, x in before.items() if key.startswith(f"{part}.")}
         before |= {f"{part}.{flag}": x for flag, x in with_later(had, known).items()}
     undescribed = set() if before.get("spec.parts") else {"spec.parts"}  # widths are compared
+    if ":" in here["config"]["algorithm"]:  # the user's own, whose Config may have gained fields since
+        undescribed |= {key for key in now.keys() - before.keys() if key.startswith("config.")}
     for key in before | now:
         if key in here["free"] or key in undescribed:
             continue

@@ -17,6 +17,7 @@ from shoal.options.flags import flags_of, override, spec_to_json
 from shoal.security import user_modules
 from shoal.spec import Part
 from shoal.storage import manifest
+from shoal.system import notices
 from shoal.training.settings import Settings
 from shoal.trust import provenance
 from shoal.types import Box, Discrete, EnvSpec
@@ -77,8 +78,36 @@ def described_run(folder: Path, trust: bool = False) -> Described:
             user_modules.instead(record.directory)
         algorithms.get(entries["algorithm"])
         user_modules.tell_of_changes(folder, made_of(folder), [*algorithm, *user_modules.named_in(*options)])
+        if algorithm:
+            _check_fields(folder, entries)
     with _damage(folder):
         return _described(entries)
+
+
+_told: set[tuple[str, str]] = set()
+"""Warnings of :func:`_check_fields` that were printed."""
+
+
+def _check_fields(folder: Path, entries: dict[str, Any]) -> None:
+    """Let a run of the user's own algorithm have the defaults of the fields that its ``Config`` has gained since.
+
+    Raises:
+        InputError: the ``Config`` has lost a field.
+    """
+    known = flags_of(algorithms.get(entries["algorithm"]).Config())
+    given = manifest.with_later(entries["config"], known)
+    whose = f"the Config of {entries['algorithm'].removesuffix(':make')}"
+    if gone := next((key for key in given if key not in known), None):
+        raise InputError(
+            f"{folder} was trained with {shortened(gone)} {shortened(given[gone])}, but {whose} has no such field: "
+            f"give it this field to use the run."
+        )
+    gained = {key: value for key, value in known.items() if key not in given}
+    entries["config"] = gained | given
+    said = f"{', '.join(gained)}, which {whose} has gained since {folder} was trained, has its default there."
+    if gained and (str(folder), said) not in _told:
+        _told.add((str(folder), said))
+        notices.warn(said)
 
 
 def made_of(folder: Path) -> Any:
