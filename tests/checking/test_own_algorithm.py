@@ -73,10 +73,21 @@ def test_attributes_that_are_no_fields_are_refused(mistake: str, mistaken: Calla
     assert str(refused.value) == said
 
 
-def test_a_field_with_the_name_of_a_setting_is_refused(mistaken: Callable[[str], Path]) -> None:
-    mistaken("@dataclass(frozen=True)\nclass Config(mappo.Config):\n    reward_scale: float = 5.0\n")
-    with pytest.raises(InputError, match=r"mistaken has the field 'reward_scale', which every run has as a setting"):
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [
+        ("reward_scale", "which every run has as a setting"),
+        ("trust", "but the flag and the argument of this name belong to a call"),
+    ],
+)
+def test_a_field_without_a_flag_of_its_own_is_refused(field: str, why: str, mistaken: Callable[[str], Path]) -> None:
+    mistaken(f"@dataclass(frozen=True)\nclass Config(mappo.Config):\n    {field}: float = 5.0\n")
+    with pytest.raises(InputError, match=f"mistaken has the field '{field}', {why}"):
         merged("mistaken", "matrix/climbing")
+    with pytest.raises(InputError, match=f"has the field '{field}', {why}"):
+        merged("mappo+mistaken", "mpe/simple_tag")
+    (finding,) = contract.saved_config(algorithms.get("mistaken"))
+    assert why in finding.sentence
 
 
 def test_an_algorithm_that_cannot_be_made_for_acting_is_refused_before_it_trains(

@@ -38,7 +38,7 @@ from shoal.checking.specimen import (
 )
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
-from shoal.options.flags import check_names, flags_of, override
+from shoal.options.flags import check_fields, check_names, flags_of, override
 from shoal.presets import own_presets, sizes_for
 from shoal.storage.checkpoint import Checkpoints
 from shoal.system.files import to_json
@@ -56,8 +56,12 @@ AT_FIRST = frozenset({"gain", "output_gain", "log_std", "pretrain_rate", "kl_wei
 
 
 def saved_config(module: Any) -> Iterator[Finding]:
-    """Every field has an annotation of which a flag can be made, and its value survives ``run.json``."""
+    """Every field has a flag of its own and a type of which one can be made, and its value survives ``run.json``."""
     default = module.Config()
+    try:
+        check_fields(module.Config.__module__, default, Settings())
+    except InputError as problem:
+        yield contract_error("Config", str(problem))
     try:
         kept = override(default, json.loads(json.dumps(to_json(flags_of(default)))))
     except (InputError, TypeError, ValueError) as problem:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from shoal import algorithms
 from shoal.errors import InputError, shortened, unknown
 from shoal.options.convert import from_toml
+from shoal.options.flags import ONE_CALL
 from shoal.security import reading
 from shoal.storage import manifest
 from shoal.storage.zoo import located
@@ -34,10 +35,6 @@ from shoal.trust import run_file
 MAX_TOML_BYTES = 2**20
 """Largest size in bytes of a TOML file."""
 KEYS = ("algorithm", "environment", "env", "flags")
-ONE_CALL = ("folder", "resume", "trust", "config", "preset", "print_config", "progress")
-ONE_CALL += ("callback", "callbacks", "wandb", "mlflow", "continue_stopped")
-ONE_CALL += ("hosts", "host_count", "host_index", "host_timeout")
-"""Flags and arguments that no file holds."""
 OF_PRESETS = ("environments", "source")
 """Keys without effect on a run: where a preset was found, and how."""
 

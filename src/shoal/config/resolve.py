@@ -17,7 +17,7 @@ from shoal.environments.names import hint_of
 from shoal.errors import InputError, shortened, unknown
 from shoal.networks.architecture import NETWORKS
 from shoal.options.convert import Anything, convert_value, from_toml, mapping, takes
-from shoal.options.flags import Leaf, check_names, flags_of, leaves, options_from_json, override
+from shoal.options.flags import Leaf, check_fields, check_names, flags_of, leaves, options_from_json, override
 from shoal.presets import preset, sizes_for
 from shoal.security import user_modules
 from shoal.sides.opponents import PAST
@@ -108,11 +108,7 @@ def merged(algorithm: str, environment: str, layers: Sequence[Layer] = ()) -> Me
     tuned = preset(algorithms.canonical(algorithm), environment)
     if algorithms.own(algorithm) and "+" not in algorithm:  # a side's preset also has settings of whole runs
         check_names(tuned, settings, config, of=f"the preset of {algorithms.canonical(algorithm)} for {environment}")
-    if twice := sorted({leaf.name for leaf in leaves(settings)} & {leaf.name for leaf in leaves(config)}):
-        raise InputError(
-            f"The Config of {algorithm} has the field {twice[0]!r}, which every run has as a setting, so that one flag "
-            f"would set both: give the field another name."
-        )
+    check_fields(algorithm, config, settings)
     origins = {leaf.name: DEFAULT for part in (settings, config) for leaf in leaves(part)}
     values = Merged(settings, config, frozenset(SIZES), origins)
     for layer in (Layer(tuned, PRESET), *layers):

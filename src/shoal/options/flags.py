@@ -94,6 +94,31 @@ def check_names(flags: Iterable[str], *configs: Any, of: str = "") -> None:
             raise unknown(kind, name, known)
 
 
+ONE_CALL = ("folder", "resume", "trust", "config", "preset", "print_config", "progress")
+ONE_CALL += ("callback", "callbacks", "wandb", "mlflow", "continue_stopped")
+ONE_CALL += ("hosts", "host_count", "host_index", "host_timeout")
+"""Flags and arguments that no file holds."""
+
+
+def check_fields(algorithm: str, config: Any, settings: Any) -> None:
+    """Check that each field of a ``Config`` has a flag and an argument of its own.
+
+    Raises:
+        InputError: one has the name of a setting, or of a flag or an argument that belongs to one call.
+    """
+    fields = {leaf.plain for leaf in leaves(config)}
+    if twice := sorted({leaf.name for leaf in leaves(settings)} & fields):
+        raise InputError(
+            f"The Config of {algorithm} has the field {twice[0]!r}, which every run has as a setting, so that one flag "
+            f"would set both: give the field another name."
+        )
+    if taken := sorted({"algorithm", "environment", "env", "help", *ONE_CALL} & fields):
+        raise InputError(
+            f"The Config of {algorithm} has the field {taken[0]!r}, but the flag and the argument of this name belong "
+            f"to a call and would not set it: give the field another name."
+        )
+
+
 def spec_to_json(spec: EnvSpec) -> dict[str, Any]:
     """An environment's spec as JSON values, for ``run.json``."""
     fields = _listed(vars(spec))
