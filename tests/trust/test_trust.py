@@ -548,7 +548,8 @@ def test_a_module_that_has_changed_is_named_once(
     for _ in range(2):
         assert library.open_run(run.folder, trust=True).env is not None
     said = capsys.readouterr().err
-    assert said.count(f"The module 'helpers' has changed since {run.folder} was trained") == 1
+    sentence = f"The module 'helpers' is not the version with which {run.folder} was trained; the run now uses "
+    assert said.count(f"{sentence}{importable / 'helpers.py'}.") == 1
 
 
 ALGORITHM = "from shoal.algorithms.mappo import Config, make\n"

@@ -409,5 +409,6 @@ def tell_of_changes(folder: Path, before: Any, modules: Iterable[str]) -> None:
         if before.get(module, digest) != digest and key not in _told:
             _told.add(key)
             notices.warn(
-                f"The module {module!r} has changed since {folder} was trained; the run now uses the new version."
+                f"The module {module!r} is not the version with which {folder} was trained; the run now uses "
+                f"{file_of(module)}."
             )
