@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -374,6 +375,11 @@ def test_devices_start_before_an_environment_does(
         (
             lambda: shoal.train("mappo", 3),  # pyright: ignore
             "An environment is given by its name, a factory or an Environment, not 3.",
+        ),
+        (
+            lambda: shoal.train("mappo", SimpleNamespace(step=1)),  # pyright: ignore
+            "An environment is given by its name, a factory or an Environment, not namespace(step=1): give its class, "
+            "SimpleNamespace, and its options.",
         ),
         (
             lambda: shoal.report("zoo/3m", episodes=1.5),  # pyright: ignore

@@ -80,7 +80,10 @@ def called(name: Any) -> str:
         InputError: it is neither a name, nor an environment, nor a factory of one.
     """
     if not isinstance(name, str) and not callable(name) and not isinstance(name, Environment | HostEnvironment):
-        raise InputError(f"An environment is given by its name, a factory or an Environment, not {shortened(name)}.")
+        how = f": give its class, {type(name).__name__}, and its options" if hasattr(name, "step") else ""
+        raise InputError(
+            f"An environment is given by its name, a factory or an Environment, not {shortened(name)}{how}."
+        )
     if isinstance(name, Environment | HostEnvironment):
         return name.spec.name
     return name if isinstance(name, str) else f"{name.__module__}:{getattr(name, '__qualname__', type(name).__name__)}"
@@ -141,6 +144,7 @@ def factory_of(name: Any) -> Callable[..., Any]:
     if callable(name):
         return name
     if not isinstance(name, str):
+        called(name)
         raise InputError(f"An environment is named by text such as 'mpe/simple_spread', not {type(name).__name__}.")
     for prefix, path in FAMILIES.items():
         if name.startswith(prefix):
