@@ -215,6 +215,9 @@ def test_invalid_input_is_refused(case: Case) -> None:
     ):
         with pytest.raises(InputError, match=r"agent_[01] has no legal action"):
             policies.act(rows, legal)
+    for number in (-np.inf, np.nan):  # as in masks that are added to logits
+        with pytest.raises(InputError, match="is 1 for legal actions and 0 for others, and one here has"):
+            policies.act(rows, [np.where(np.arange(d) == 0, 0.0, number) for d in spec.action_dims])
     for name in ("agent_9", 9, -1, True):
         with pytest.raises(InputError, match="the agents are agent_0, agent_1"):
             policies.agent(name)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.environments.interface import Converter, row_of
+from shoal.environments.interface import Converter, mask_bits, row_of
 from shoal.environments.rows import all_numbers, parts_of
 from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.errors import InputError, shortened
@@ -68,7 +68,7 @@ class AgentPolicy:
         else:
             row = team._row(i, observation, team.spec.obs_dims, team.spec.obs_dim, OBSERVATION)
             dims, width = team.spec.action_dims, team.spec.action.width
-            mask = None if legal is None else team._row(i, legal, dims, width, "legal actions").astype(bool)
+            mask = None if legal is None else team._row(i, legal, dims, width, LEGAL).astype(bool)
             if mask is None and turn:
                 team._tell_of_masks()
         if not turn and isinstance(team.spec.action, Discrete) and (converter is not None or mask is None):
@@ -106,7 +106,7 @@ def check_given(
         rows = team._rows(observations, spec.obs_dims, spec.obs_dim, OBSERVATION)
         team._observed(rows, team._living(alive))
         if legal is not None:
-            team._rows(legal, spec.action_dims, spec.action.width, "legal actions")
+            team._rows(legal, spec.action_dims, spec.action.width, LEGAL)
     team._state(state)
 
 
@@ -129,7 +129,7 @@ def _to(numbers: set[int]) -> str:
 # The policies of a team.
 
 
-OBSERVATION = "observation"
+OBSERVATION, LEGAL = "observation", "legal actions"
 Observations = Mapping[str, Any] | Sequence[Any] | np.ndarray | jax.Array
 
 
@@ -259,7 +259,7 @@ class Policies:
         obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, OBSERVATION)
         living, masks = self._living(alive), legal
         if legal is not None:
-            masks = self._rows(legal, self.spec.action_dims, self.spec.action.width, "legal actions").astype(bool)
+            masks = self._rows(legal, self.spec.action_dims, self.spec.action.width, LEGAL).astype(bool)
         else:
             self._tell_of_masks()
         rows = self._choose(obs, masks, living, state)
@@ -457,4 +457,4 @@ class Policies:
             raise InputError(f"{self.agents[i]}'s {what} is no array of numbers: {shortened(given)}.") from None
         if row.size not in (widths[i], width):
             raise InputError(f"{self.agents[i]}'s {what} has width {widths[i]}, not {row.size}.")
-        return row
+        return mask_bits(row) if what == LEGAL else row

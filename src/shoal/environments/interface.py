@@ -218,7 +218,7 @@ def joint_mask(form: Form, mask: Any, joint: bool = False) -> np.ndarray:
     if mask is None:
         return np.ones(_count(form), bool)
     if form[0] == "index" and isinstance(mask, np.ndarray):  # at almost every step
-        return _bits(mask)
+        return mask_bits(mask)
     nested = _is_nested(mask)
     parts, each = _choices(form) if nested else [], []
     if isinstance(mask, Mapping):
@@ -236,7 +236,7 @@ def joint_mask(form: Form, mask: Any, joint: bool = False) -> np.ndarray:
         if tuple(map(len, rows)) == sizes:
             return np.asarray(np.concatenate(rows)[_places(sizes)].all(1))
     try:
-        row = _bits(np.asarray(mask))
+        row = mask_bits(np.asarray(mask))
     except InputError:
         raise
     except ValueError:  # arrays of several lengths
@@ -253,7 +253,7 @@ def joint_mask(form: Form, mask: Any, joint: bool = False) -> np.ndarray:
     return row if both or row.size != sum(sizes) else np.asarray(row[_places(sizes)].all(1))
 
 
-def _bits(mask: np.ndarray) -> np.ndarray:
+def mask_bits(mask: np.ndarray) -> np.ndarray:
     """A mask as a row of booleans.
 
     Raises:
