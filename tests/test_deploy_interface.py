@@ -393,6 +393,8 @@ def test_one_agent_of_gymnasium_takes_and_gives_its_own() -> None:
     index = int(team.act(np.asarray(flat)[None])[0])
     np.testing.assert_array_equal(action, np.unravel_index(index, (2, 3)))
     np.testing.assert_array_equal(team.agent(0).act(seen), action)
+    for other in range(6):  # rows do not say which actions are legal, but infos may
+        assert team.act(np.asarray(flat)[None], infos={"action_mask": np.arange(6) == other}).tolist() == [other]
     with pytest.raises(InputError, match="agent_0's observation lacks 'what'"):
         team.act({"where": 1})
 

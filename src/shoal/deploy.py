@@ -257,10 +257,10 @@ class Policies:
                 return each if converter.kind == "list" else each[0]
             return {name: converter.action(i, rows[i]) for i, name in given.names.items()}
         obs = self._rows(observations, self.spec.obs_dims, self.spec.obs_dim, OBSERVATION)
-        living, masks = self._living(alive), legal
+        living, masks = self._living(alive), None if converter is None else converter.masks(infos)
         if legal is not None:
             masks = self._rows(legal, self.spec.action_dims, self.spec.action.width, LEGAL).astype(bool)
-        else:
+        elif masks is None or all(mask is None for mask in masks):
             self._tell_of_masks()
         rows = self._choose(obs, masks, living, state)
         if not isinstance(observations, Mapping):

@@ -453,6 +453,11 @@ class Converter:
             raise InputError(f"{self.agents[i]}'s {MASK} has {row.size} entries for {self._dims[i]} actions.")
         return row if row.any() else _first(row.size)
 
+    def masks(self, infos: Any) -> list[np.ndarray | None]:
+        """Each agent's mask in the environment's infos, as of :meth:`legal`."""
+        info_of = self._infos(infos)
+        return [self.legal(i, None, info_of.get(i)) for i in range(len(self.agents))]
+
     def action(self, i: int, row: Any) -> Any:
         """An agent's action in the environment's form, from an index or a row Float[A] of the team's box."""
         return acted(self._actions[i], self.spec.action, row)
