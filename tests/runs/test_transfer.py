@@ -12,7 +12,15 @@ import pytest
 from shoal import algorithms
 from shoal.equations.normalise import Running
 from shoal.options.flags import override
-from shoal.runs.init_from import Transfer, arrays_by_name, match_arrays, with_arrays_of, words_of_array
+from shoal.runs.init_from import (
+    UNUSED,
+    Transfer,
+    arrays_by_name,
+    match_arrays,
+    parts_of_account,
+    with_arrays_of,
+    words_of_array,
+)
 from shoal.sides.past_selves import against_past
 from shoal.sides.reward_normalisation import normalise_rewards
 from shoal.spec import EnvSpec
@@ -170,6 +178,22 @@ def test_normalisers_that_only_one_run_has_are_named() -> None:
     for there, here in ((plain, shapes("mappo", scaled=True)), (shapes("mappo", scaled=True), plain)):
         transfer = match_arrays(*_of(there, here))  # the scale of values is found inside the other statistics
         assert transfer.units == ("statistics/returns",) and not transfer.left and not transfer.rescaled
+
+
+@pytest.mark.parametrize(
+    ("flags", "lost"),
+    [({"recurrent": 3}, "actor.gru."), ({"hidden": (3, 3)}, "actor.layers.1."), ({"layer_norm": True}, "actor.norms.")],
+)
+def test_layers_that_the_new_networks_lack_are_named(flags: dict[str, Any], lost: str) -> None:
+    plain = {"layer_norm": False, "recurrent": None}
+    there, here = _of(shapes("mappo", **(plain | flags)), shapes("mappo", **plain))
+    transfer = match_arrays(there, here)
+    assert not transfer.left and not transfer.complete
+    named = parts_of_account(transfer)["not_taken"]
+    assert any(lost in name for name in named) and {one["reason"] for one in named.values()} == {UNUSED}
+    assert {x for x in there if x.startswith("policy/actor")} == {
+        x for x in (*transfer.taken, *transfer.unused) if x.startswith("policy/actor")
+    }
 
 
 def test_the_pool_of_past_selves_begins_with_what_is_taken() -> None:

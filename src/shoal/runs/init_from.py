@@ -53,11 +53,13 @@ class Transfer(NamedTuple):
     """Number of transferred arrays, without running statistics."""
     copies: dict[str, str]
     """Arrays of target networks and past selves, and the array of the new learner that each is a copy of."""
+    unused: tuple[str, ...] = ()
+    """The earlier learner's arrays that the new one lacks, of networks of which it takes others."""
 
     @property
     def complete(self) -> bool:
         """Whether all arrays match."""
-        return not (self.left or self.rescaled or self.units)
+        return not (self.left or self.rescaled or self.units or self.unused)
 
 
 def arrays_by_name(learner: Learner) -> dict[str, jax.ShapeDtypeStruct | jax.Array]:
@@ -124,7 +126,16 @@ def match_arrays(there: Mapping[str, Shape], learner: Learner) -> Transfer:
     apart = {name for name in scales.keys() ^ before if not name.endswith("/value")}
     if not any(name.startswith("statistics/") for name in origin):  # only policies, without critics and statistics
         apart = {name for name in apart if name.startswith("policy/")}
-    return Transfer(taken, left, tuple(sorted(rescaled)), tuple(sorted(apart)), len(fits), copies)
+    begun = {_part(words_of_array(name)) for name in fits}
+    unused = [
+        name
+        for name in origin.keys() - here.keys()
+        if name.startswith(("policy/", "critic/")) and _is_net(name) and _layer(name) not in before
+        if _part(words_of_array(name)) in begun
+    ]
+    return Transfer(
+        taken, left, tuple(sorted(rescaled)), tuple(sorted(apart)), len(fits), copies, tuple(sorted(unused))
+    )
 
 
 def with_arrays_of(learner: Learner, transfer: Transfer, values: Mapping[str, np.ndarray]) -> Learner:
@@ -229,6 +240,7 @@ LINES = 12
 """Largest number of arrays that a part of the account names."""
 
 ABSENT = "There is no such array there"
+UNUSED = "There is no such array here, so that a network of which others are taken computes something else"
 SHAPES = "The shapes differ"
 LAYER = "The shapes are equal, but those of another array of the same layer are not"
 SCALE = "The critic's last layer and the statistics of its values (value_norm) are taken only together"
@@ -329,6 +341,7 @@ def parts_of_account(transfer: Transfer) -> dict[str, Any]:
             reason = LAYER
         missing[words_of_array(name)] = {"here": here, "there": there, "reason": reason}
     missing |= {words_of_array(name): {"reason": SCALE} for name in transfer.rescaled}
+    missing |= {words_of_array(name): {"reason": UNUSED} for name in transfer.unused}
     return {"taken": [*map(words_of_array, _joined(transfer.taken))], "not_taken": missing}
 
 
@@ -357,7 +370,7 @@ def account(source: Source, transfer: Transfer, spec: EnvSpec) -> list[str]:
         lines.append(f"{words_of_array(name)} is {_text(here)} here and {_text(there)} there{why}.")
     if len(other) > LINES:
         lines.append(f"{len(other) - LINES} further arrays have other shapes.")
-    for reason in (ABSENT, LAYER, SCALE):
+    for reason in (ABSENT, UNUSED, LAYER, SCALE):
         if names := [name for name, why in missing.items() if why["reason"] == reason]:
             lines.append(f"{reason}: {', '.join(names[:LINES])}{', …' if len(names) > LINES else ''}.")
     for what in sorted({"inputs" if "inputs" in name.split("/") else "rewards" for name in transfer.units}):
