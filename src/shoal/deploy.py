@@ -14,6 +14,7 @@ from shoal.errors import InputError, shortened
 from shoal.export.files import Format, check_path, write_policy
 from shoal.export.function import of_one_agent, policy_function
 from shoal.system import notices
+from shoal.system.files import with_home
 from shoal.system.shipped import page
 from shoal.types import Algorithm, Discrete, EnvSpec, Learner, PyTree, Step
 
@@ -401,7 +402,8 @@ class Policies:
                 cannot be written in this format, or ``onnx`` is not installed.
             WriteError: the disk is full, or the folder cannot be created.
         """
-        check_path(Path(path), format)
+        path = with_home(path)
+        check_path(path, format)
         index = None if agent is None else self._index(agent)
         function = policy_function(self._trained_for, self._algorithm, self._learner.policy, self._wrapping)
         if not self.greedy:
@@ -411,7 +413,7 @@ class Policies:
             notices.warn(f"These policies act by drawing, and the model's output `action` is the greedy one{hint}.")
         if index is not None:
             function = of_one_agent(function, index)
-        return write_policy(Path(path), function, format, self._title, self._how)
+        return write_policy(path, function, format, self._title, self._how)
 
     def _state(self, given: Any) -> np.ndarray:
         width = self.spec.state_dim

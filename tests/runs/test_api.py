@@ -228,6 +228,11 @@ def test_a_tilde_is_the_home_folder(own: Own, tmp_path: Path, monkeypatch: pytes
     (tmp_path / "trained").symlink_to(own.run.folder)
     assert shoal.open_run("~/trained").folder == tmp_path / "trained"
     assert path_of("~no_such_user/run") == Path("~no_such_user/run")
+    monkeypatch.chdir(tmp_path)
+    assert shoal.curves("~/trained", "~/figures/curves.png") == tmp_path / "figures" / "curves.png"
+    assert own.run.policies().export("~/policy.stablehlo", format="stablehlo") == tmp_path / "policy.stablehlo"
+    assert shoal.MLflowLogger("~/store")._store()[0] == f"sqlite:///{tmp_path.resolve()}/store/mlflow.db"
+    assert not (tmp_path / "~").exists()
 
 
 def test_what_a_state_holds_may_be_described_otherwise_unless_a_critic_is_pruned(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from shoal.errors import InputError
 from shoal.loggers.logger import Logger, one_line, required, run_facts
 from shoal.system.extras import install, lacking
-from shoal.system.files import make_folder
+from shoal.system.files import make_folder, with_home
 from shoal.training.callbacks import Context
 from shoal.types import Seconds
 
@@ -100,7 +100,7 @@ class MLflowLogger(Logger):
         """(tracking URI, where artifacts of a new experiment are stored; None for MLflow's default)."""
         if re.match(r"[A-Za-z][\w+.-]+:", self.where) or self.where == "databricks":  # longer than a drive's letter
             return self.where, None
-        folder = Path(self.where).resolve()
+        folder = with_home(self.where).resolve()
         make_folder(folder)
         return f"sqlite:///{(folder / 'mlflow.db').as_posix()}", (folder / "artifacts").as_uri()
 

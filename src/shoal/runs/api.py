@@ -428,7 +428,7 @@ def curves(
     """Draw the learning curves of several runs in one figure, by default ``compare.png``; returns its path."""
     path = written_to(path, Path("compare.png"), check_format)
     given = items_of("runs", runs, (Run, str, Path))
-    return plot([run.folder if isinstance(run, Run) else Path(run) for run in given], path, metrics)
+    return plot([run.folder if isinstance(run, Run) else path_of(run) for run in given], path, metrics)
 
 
 _OF_TRAINING = CHANGEABLE | {"seed", "seeds", "num_envs", "rows", "init_from", "normalise_rewards", "reward_clip"}

@@ -15,7 +15,7 @@ from shoal.storage import manifest
 from shoal.storage.folders import EVALUATION_FILE
 from shoal.storage.zoo import CARD_FILE, check_files, described, read_card
 from shoal.system.extras import install, lacking
-from shoal.system.files import reason
+from shoal.system.files import reason, with_home
 
 FOLDERS = ("policy", OPPONENTS)
 """Folders of a policy folder."""
@@ -78,7 +78,7 @@ def pull(repository: str, folder: str | Path, *, revision: str | None = None) ->
             is damaged.
     """
     _check_name(repository)
-    folder = Path(folder)
+    folder = with_home(folder)
     if folder.exists():
         raise InputError(f"{folder} exists already; choose another folder, or delete it.")
     api = _api()

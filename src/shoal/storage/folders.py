@@ -12,7 +12,7 @@ from shoal.security import reading
 from shoal.statistics.scores import MAX_FLOAT32
 from shoal.storage import log, manifest
 from shoal.storage.step_folders import committed_steps
-from shoal.system.files import from_json
+from shoal.system.files import from_json, with_home
 
 T = TypeVar("T")
 _WRITTEN = ("checkpoints", "policy", "opponents", "tensorboard")
@@ -44,17 +44,14 @@ def path_of(folder: str | Path) -> Path:
 
 
 def expanded(path: str | Path) -> Path:
-    """A path whose first part, if it is ``~`` or ``~USER``, is that user's home folder.
+    """The path of a run's folder, with :func:`shoal.system.files.with_home`.
 
     Raises:
         InputError: it is neither text nor a path.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"A run's folder is named by text or a path, not {shortened(path)}.")
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:  # there is no such user
-        return Path(path)
+    return with_home(path)
 
 
 def check_free(folder: Path, otherwise: str = "resume it") -> None:

@@ -227,6 +227,14 @@ def file_digests(folder: Path, but: str = "") -> dict[str, str]:
     return found
 
 
+def with_home(path: str | os.PathLike[str]) -> Path:
+    """A path whose first part, if it is ``~`` or ``~USER``, is that user's home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # there is no such user
+        return Path(path)
+
+
 def written_to(
     chosen: str | os.PathLike[str] | None, default: Path, check: Callable[[Path], None] | None = None
 ) -> Path:
@@ -237,7 +245,7 @@ def written_to(
     Raises:
         WriteError: the folder cannot be created.
     """
-    path = default if chosen is None else Path(chosen)
+    path = default if chosen is None else with_home(chosen)
     if check is not None:
         check(path)
     if chosen is not None:
