@@ -117,6 +117,14 @@ def test_a_critic_of_another_shape_is_reported(source: tuple[Path, dict[str, np.
     assert any(line.startswith(f"{init_from.LAYER}: ") and "critic.layers.0.bias" in line for line in said)
 
 
+def test_another_activation_is_named(source: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    for activation in ("tanh", "relu"):
+        trainer = begun(run_of(tmp_path / activation, "ippo", activation=activation), source[0])[0]
+        said = "The activation is 'relu' here and 'tanh' there, so that networks compute something else."
+        assert (said in "\n".join(trainer.warnings)) == (activation == "relu")
+        assert any("Starts from" in line for line in trainer.notes) == (activation == "tanh")
+
+
 def test_every_array_that_is_not_taken_has_a_reason() -> None:
     left: Any = {
         "policy/actor/head/bias": ((2,), (2,)),

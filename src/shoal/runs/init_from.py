@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from shoal.equations.normalise import Running
-from shoal.errors import CheckpointError, InputError
+from shoal.errors import CheckpointError, InputError, shortened
 from shoal.options.flags import override
 from shoal.storage import checkpoint
 from shoal.storage.checkpoint import StoredArrays
@@ -257,6 +257,8 @@ class Source(NamedTuple):
     stored: StoredArrays
     names: dict[str, str]
     """The learner's arrays: names in the learner, and in ``stored``."""
+    config: Mapping[str, Any] = {}
+    """The flags of its algorithm's ``Config``."""
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -288,7 +290,7 @@ def source_of(folder: Path, warn: Callable[[str], None]) -> Source:
         if inside.startswith(prefix) and leaf.shape[:1] == [settings.seeds] and numeric:
             names[inside.removeprefix(prefix) if prefix else f"policy/{inside}"] = inside
     title = f"{entries['algorithm']} in {entries['environment']}, step {stored.step * settings.steps_per_update:,}"
-    return Source(folder, title, spec_of(entries["spec"]), stored, names)
+    return Source(folder, title, spec_of(entries["spec"]), stored, names, entries["config"])
 
 
 def start_from(trainer: Trainer, folder: Path) -> None:
@@ -302,12 +304,20 @@ def start_from(trainer: Trainer, folder: Path) -> None:
     """
     source = source_of(folder, trainer.progress.warn)
     transfer = match_arrays(source.shapes, trainer.program.template().learner)
-    lines = account(source, transfer, trainer.env.spec)
+    assert trainer.checkpoints.run is not None
+    here = trainer.checkpoints.run["config"]["config"]
+    others = [
+        f"The {name.replace('_', ' ')} is {shortened(here[name])} here and {shortened(source.config[name])} there, so "
+        f"that networks compute something else."
+        for name in here.keys() & source.config.keys()
+        if name.endswith("activation") and here[name] != source.config[name]
+    ]
+    lines = account(source, transfer, trainer.env.spec) + sorted(others)
     if not transfer.networks:
         raise InputError(
             f"Nothing that {shown(source.folder)} has learned ({source.title}) fits this run. {' '.join(lines[1:])}"
         )
-    (trainer.notes if transfer.complete else trainer.warnings).append("\n".join(lines))
+    (trainer.notes if transfer.complete and not others else trainer.warnings).append("\n".join(lines))
     report = {"folder": str(source.folder), "run": source.title, "account": lines, **parts_of_account(transfer)}
     init = trainer.program.init
 
