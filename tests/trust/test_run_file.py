@@ -373,9 +373,18 @@ HOW = st.sampled_from(["replace", "replace", "delete", "rename", "add"])
 CHANGES = st.lists(st.tuples(st.integers(0, 10**4), HOW, NAMES, VALUES), min_size=1, max_size=2)
 """Each: the number of a place, or its path; what happens there; a new key, and a new value."""
 
+LATER = (
+    ("settings", "limit_terminates", False),
+    ("settings", "num_starts", None),
+    ("config", "baseline_from", "return"),
+)
+"""Options that the format has gained: a run that lacks them has these values."""
+
 
 @settings(max_examples=400, deadline=None)
 @given(changes=CHANGES)
+@example(changes=[("root.config.config.baseline_from", "delete", "", None)])
+@example(changes=[("root.config.settings.num_starts", "delete", "", None)])
 @example(changes=[("root.config.spec.metrics", "replace", "", "mappo")])  # a string passed as a list of one name
 def test_any_damage_is_refused_or_read_as_it_stands(
     changes: list[tuple[int | str, str, str, Any]], sound: dict[str, Any], tmp_path_factory
@@ -403,8 +412,10 @@ def test_any_damage_is_refused_or_read_as_it_stands(
     except InputError as error:
         assert "\n" not in str(error) and str(error).isprintable()
         return
-    damaged["root"]["config"]["settings"].setdefault("limit_terminates", False)  # runs from before this option lack it
-    assert damaged["root"]["format"] == manifest.RUN_FORMAT and found == damaged["root"]["config"]
+    config = damaged["root"]["config"]
+    for part, name, default in LATER:
+        config[part].setdefault(name, default)
+    assert damaged["root"]["format"] == manifest.RUN_FORMAT and found == config
 
 
 @settings(max_examples=150, deadline=None)
