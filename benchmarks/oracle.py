@@ -80,7 +80,8 @@ def blind(task: str, steps: int) -> tuple[float, float]:
 
 
 def reference(convention: str, reach: float, told: bool, steps: int) -> tuple[float, float]:
-    """(mean, standard error) in reference, landmarks within ± ``reach``: their sum, or one of OpenAI's copies."""
+    """(mean, standard error) in reference, landmarks within ± ``reach``: the sum over agents; in OpenAI's convention
+    one copy of the shared reward."""
     env = shoal.make("mpe/simple_reference", convention=convention, landmark_range=reach)
     assert isinstance(env, Environment)
 
