@@ -327,6 +327,13 @@ def test_a_preset_file_is_a_configuration_without_an_environment(tmp_path: Path)
     assert (one.settings, one.config) == (other.settings, other.config) and one.config.lam == 0.5
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(HEAD, encoding="utf-8-sig")
+    assert path.read_bytes().startswith(b"\xef\xbb\xbf")
+    assert config_files.read_config(path)[1:3] == ("mappo", SPREAD)
+
+
 @pytest.mark.parametrize("name", ["ppo", "sarsa"])  # stands for ippo; a module of one's own
 def test_a_preset_file_names_its_algorithm_as_a_command_does(name: str, tmp_path: Path) -> None:
     path = written(tmp_path / "mine.toml", f'algorithm = "{name}"\n[flags]\ngamma = 0.5')

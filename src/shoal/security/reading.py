@@ -70,7 +70,7 @@ def read_toml(path: Path, kind: str, most: int) -> dict[str, Any]:
         InputError: there is none, or it is not TOML; the message names the file and the line.
     """
     try:
-        found = tomllib.loads(read_bytes(path, most).decode("utf-8"))
+        found = tomllib.loads(read_bytes(path, most).decode("utf-8-sig"))  # some editors begin it with a mark
         _check_integers(found)
         return found
     except FileNotFoundError:
