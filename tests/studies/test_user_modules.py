@@ -260,8 +260,10 @@ def test_a_run_is_continued_with_permission_for_what_its_study_names(
 
 
 @pytest.mark.parametrize(("there", "permitted"), [("./ant.xml", True), ("./evil.xml", False)])
-def test_a_run_is_continued_with_the_files_that_its_study_names(there: str, permitted: bool, tmp_path: Path) -> None:
-    """Also in a folder that is not recorded as the user's own, such as one that was moved."""
+def test_a_run_is_continued_with_the_files_that_its_study_names(
+    there: str, permitted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a folder that is not recorded as the user's own, such as one that was moved; each file is read once."""
     text = GRID.replace('["matrix/climbing", "matrix/two_step"]', '["gymnasium:Ant-v5"]\nenv.xml_file = ["./ant.xml"]')
     cell = cells_of(write_study_file(tmp_path, text))[0]
     config = made_record(cell).run | {"env": {"xml_file": there}}
@@ -270,7 +272,10 @@ def test_a_run_is_continued_with_the_files_that_its_study_names(there: str, perm
     (cell.folder / "run.json").write_text(text, encoding="utf-8")
     found = cell.merged()
     flags = flags_of(found.settings) | flags_of(found.config)
-    assert execution.requested(cell, flags, cell.folder) == permitted
+    read: list[Path] = []
+    config_of_run = execution.config_of_run
+    monkeypatch.setattr(execution, "config_of_run", lambda folder: read.append(folder) or config_of_run(folder))
+    assert execution.requested(cell, flags, cell.folder) == permitted and read == [cell.folder]
     assert not execution.requested(replace(cell, env={}), flags, cell.folder)
 
 

@@ -96,11 +96,12 @@ def requested(cell: Cell, flags: Mapping[str, Any], folder: Path) -> bool:
     opponents, copy = flags.get("opponents"), folder / OPPONENTS
     if opponents not in (None, PAST) and not copy.is_dir() and folder_of_opponents(str(opponents)):
         return False  # they would be read from a folder of their own
-    found: set[Any] = set(permission.handed(cell.environment, config_of_run(folder)["env"]))
-    while folder.is_dir():
+    entries = config_of_run(folder)
+    found: set[Any] = set(permission.handed(cell.environment, entries["env"]))
+    found |= _own_names(entries["algorithm"], entries["config"], entries["settings"])
+    while (folder := folder / OPPONENTS).is_dir():
         entries = config_of_run(folder)
         found |= _own_names(entries["algorithm"], entries["config"], entries["settings"])
-        folder /= OPPONENTS
     return bool(found) and found <= named
 
 
