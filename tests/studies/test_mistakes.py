@@ -410,6 +410,26 @@ def test_an_algorithm_that_refuses_its_environment_is_found_before_the_first_run
     assert said.startswith(f"{path}: qmix in gymnasium:Pendulum-v1, gamma 0.9: ") and said.count(". ") == 0
 
 
+@pytest.mark.parametrize(
+    ("named", "metric", "said"),
+    [
+        ("", "success", "; if it is in the info of gymnasium:Pendulum-v1, name it in env.metrics."),  # not 'score'
+        ("", "scor", "; did you mean 'score'?"),
+        ('env.metrics = ["success"]\n', "sucess", "; did you mean 'success'?"),
+        ('env.metrics = ["success"]\n', "won", "; if it is in the info of gymnasium:Pendulum-v1, name it in env.metrics."),
+    ],
+)
+def test_a_metric_of_the_info_has_to_be_named(named: str, metric: str, said: str, tmp_path: Path) -> None:
+    pytest.importorskip("gymnasium")
+    text = GRID.replace('["matrix/climbing", "matrix/two_step"]', '["gymnasium:Pendulum-v1"]').replace(', "qmix"', "")
+    text = text.replace("seeds = 2\n", "seeds = 2\n" + named)
+    table = f"[[tables]]\nmetric = '{metric}'\n"
+    path = write_study_file(tmp_path, text + table)
+    assert refusal(path) == f"{path}: [[tables]] 1: There is no metric '{metric}'{said}"
+    if named:
+        build(write_study_file(tmp_path, text + table.replace(metric, "success")))
+
+
 def test_a_name_for_one_agent_needs_one(tmp_path: Path) -> None:
     path = write_study_file(tmp_path, GRID.replace('"mappo"', '"ppo"'))
     assert "ppo is for one agent, and matrix/climbing has 2" in refusal(path)

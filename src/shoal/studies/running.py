@@ -3,6 +3,7 @@
 The runs are checked with their environments before the first one starts.
 """
 
+import difflib
 import gc
 import traceback
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 from shoal import algorithms
 from shoal.bounds import check_bounds
 from shoal.environments import registry
-from shoal.errors import FULL, GameError, InputError, NonFiniteError, unknown
+from shoal.errors import FULL, GameError, InputError, NonFiniteError, shortened, unknown
 from shoal.options.flags import flags_of
 from shoal.plots.texts import markdown_table
 from shoal.runs.build import Built, check_build, update_metrics, wrapped_environment
@@ -543,12 +544,26 @@ def check_built(study: StudyFile, cells: Sequence[Cell], every: Sequence[Cell] =
             if metric not in kept:
                 raise study.error(f"{title}: {unknown('metric in [record] metrics named', metric, kept)}")
             continue
-        shown = [spec for cell, spec in zip(cells, specs, strict=True) if matches(cell.values, where)]
-        known = {name for spec in shown for name in (*spec.metrics, *spec.role_returns(np.zeros(spec.num_agents)))}
-        if shown and metric not in (*_ALWAYS, *known):
-            raise study.error(f"{title}: {unknown('metric', metric, (*_ALWAYS, *known))}")
+        both = zip(cells, specs, strict=True)
+        shown = [(cell.environment, spec) for cell, spec in both if matches(cell.values, where)]
+        if shown and (wrong := _no_metric(metric, shown)):
+            raise study.error(f"{title}: {wrong}")
     if cells:
         _check_curves(study, checked, [cell for cell in every if cell not in cells], environments)
+
+
+def _no_metric(metric: str, specs: Sequence[tuple[str, EnvSpec]]) -> InputError | None:
+    """The error that none of these environments, with their names, has a metric; None if one has it."""
+    known = {*_ALWAYS}.union(*((*spec.metrics, *spec.role_returns(np.zeros(spec.num_agents))) for _, spec in specs))
+    if metric in known:
+        return None
+    if not difflib.get_close_matches(metric, known, n=1, cutoff=0.8):
+        for name, spec in specs:  # numbers of the info of foreign environments are metrics only if they are named
+            if spec.interface and "metrics" in registry.options_of(name):
+                return InputError(
+                    f"There is no metric {shortened(metric)}; if it is in the info of {name}, name it in env.metrics."
+                )
+    return unknown("metric", metric, known)
 
 
 def _check_curves(
