@@ -109,5 +109,8 @@ def told(error: BaseException) -> str:
 
 def shortened(value: Any) -> str:
     """``repr(value)`` on one line, truncated to 80 characters, for messages."""
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python writes no integer that is so long
+        text = f"<{type(value).__name__} of thousands of digits>"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -306,9 +306,14 @@ def test_an_exception_in_a_callback_loses_no_training(
         ({"return": 1.0}, "returned 'return', which is already a column of the log,"),
         ({3: 1.0}, "returned a metric with the name 3,"),
         ({"a\n": 1.0}, "returned a metric with the name 'a\\n',"),
-        ({"a": [1.0, 2.0, 3.0]}, "as 'a', which is neither a number nor one number per seed,"),
-        ({"a": "1"}, "as 'a', which is neither a number nor one number per seed,"),
+        ({"a": [1.0, 2.0, 3.0]}, "as 'a', which is neither a real number that fits a float nor one per seed,"),
+        ({"a": "1"}, "as 'a', which is neither a real number that fits a float nor one per seed,"),
         ({"a": None}, "returned None as 'a', which is neither"),
+        ({"a": 1j}, "The callback Noting returned 1j as 'a', which is neither"),
+        ({"a": np.array([1j, 2])}, "as 'a', which is neither"),
+        ({"a": [np.complex64(1j), 2.0]}, "as 'a', which is neither"),
+        ({"a": 10**400}, f"The callback Noting returned 1{76 * '0'}... as 'a', which is neither"),
+        ({"a": [1.0, 10**5000]}, "The callback Noting returned <list of thousands of digits> as 'a', which is neither"),
     ],
 )
 def test_a_returned_value_that_is_no_metric_is_refused(found: Any, complaint: str) -> None:

@@ -431,18 +431,21 @@ class Hooks:
             elif name in taken:
                 self._fail(callback, method, f"returned {name!r}, which is already a column of the log")
             elif column is None:
-                what = f"returned {shortened(value)} as {name!r}, which is neither a number nor one number per seed"
-                self._fail(callback, method, what)
+                what = "which is neither a real number that fits a float nor one per seed"
+                self._fail(callback, method, f"returned {shortened(value)} as {name!r}, {what}")
             else:
                 columns[name] = column
         return columns if self._fault is None else {}
 
     def _column(self, value: Any) -> Any:
-        """A float or a list with one number or None per seed; None if ``value`` is neither."""
+        """A float or a list with one number or None per seed; None if ``value`` cannot be either."""
         assert self.context is not None
         try:
-            numbers = np.asarray(value, np.float64)
-        except (TypeError, ValueError):
+            given = np.asarray(value)
+            if given.dtype.kind == "c":  # NumPy would drop the imaginary parts
+                return None
+            numbers = given.astype(np.float64)
+        except (OverflowError, TypeError, ValueError):
             return None
         if value is None or isinstance(value, str | bytes) or numbers.shape not in ((), (self.context.settings.seeds,)):
             return None
