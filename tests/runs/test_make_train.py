@@ -117,6 +117,8 @@ def test_rollouts_that_only_fill_a_buffer_are_counted_where_a_value_is_an_array(
         ("counters:hosted", {}, "is stepped by worker processes"),
         ("toys:busy", {"seeds": 2}, "leave out seeds."),
         ("toys:busy", {"eval_episodes": 2}, "leave out eval_episodes."),
+        ("toys:busy", {"config": {"flags": {"gamma": 0.5, "seeds": 3}}}, "leave out seeds."),
+        ("toys:busy", {"config": {"flags": 3}}, "config: flags must be a table of names and values, not 3."),
         ("toys:busy", {"lerning_rate": 2}, "did you mean 'learning_rate'"),
         ("toys:busy", {"minibatches": 7}, "do not divide into 7 minibatches"),
     ],
@@ -128,9 +130,11 @@ def test_what_is_refused(environment: str, flags: Any, said: str) -> None:
 
 
 def test_a_configuration_that_starts_from_a_run_is_told_that_functions_do_not(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shoal.make_train("mappo", "toys:busy", config={"flags": {"init_from": "runs/earlier"}}, **FLAGS, **MORE["mappo"])
+    file = tmp_path / "mine.toml"
+    file.write_text("[flags]\ninit_from = 'runs/earlier'\nseeds = 3\n", encoding="utf-8")
+    shoal.make_train("mappo", "toys:busy", config=file, **FLAGS, **MORE["mappo"])
     assert capsys.readouterr().err.startswith("init_from of the configuration has no effect: ")
 
 

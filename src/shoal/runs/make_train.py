@@ -93,17 +93,19 @@ def make_train(
         algorithm: as in :func:`shoal.train`.
         environment: as in :func:`shoal.train`; a device environment.
         env: options of the environment's factory.
-        config: a configuration file.
+        config: a configuration file, whose settings that only runs have are not used, or a mapping as such a file has.
         preset: a preset file.
         trust: see :func:`shoal.train`.
         flags: fields of :class:`~shoal.training.settings.Settings` and of the algorithm's ``Config``, except those
-            that only runs have (:data:`OF_RUNS`): seeds are keys, and the loop is the caller's.
+            that only runs have (:data:`OF_RUNS`), also in a mapping: seeds are keys, and the loop is the caller's.
 
     Raises:
         InputError: an argument is invalid, or the environment is stepped by worker processes. ``init`` raises it if a
             hyper-parameter is unknown or not a floating-point number, and ``evaluate`` if ``episodes`` is below 1.
     """
-    if wrong := next((name for name in OF_RUNS if name in flags), None):
+    written = config.get("flags") if isinstance(config, Mapping) else None  # a file may suit runs in folders as well
+    named = {*flags, *(written if isinstance(written, Mapping) else ())}
+    if wrong := next((name for name in OF_RUNS if name in named), None):
         raise InputError(
             f"{wrong} is a setting of runs in folders, and make_train gives functions of one seed on one device: leave "
             f"out {wrong}."
