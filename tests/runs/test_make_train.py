@@ -152,3 +152,18 @@ def test_hyper_parameters_that_cannot_be_arrays() -> None:
             train.init(KEYS[0], values)
     with pytest.raises(InputError, match="at least 1"):
         train.evaluate(jax.eval_shape(train.init, KEYS[0]), KEYS[1], episodes=0)
+
+
+def test_a_key_is_one_key_of_jax(unchecked_annotations: None) -> None:
+    train = functions("mappo")
+    for key, said in (
+        (0, r"init takes one PRNG key, such as jax.random.key\(0\), not 0\.$"),
+        (None, "not None"),
+        (np.zeros(2), r"not an array of float64 of shape \(2,\)"),
+        (KEYS, r"not an array of key<fry> of shape \(2,\): map over several by vmap\.$"),
+    ):
+        with pytest.raises(InputError, match=said):
+            train.init(key)
+    old_form = jax.eval_shape(train.init, jax.random.PRNGKey(0))
+    with pytest.raises(InputError, match="evaluate takes one PRNG key"):
+        train.evaluate(old_form, 0)

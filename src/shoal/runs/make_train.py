@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -101,7 +102,8 @@ def make_train(
 
     Raises:
         InputError: an argument is invalid, or the environment is stepped by worker processes. ``init`` raises it if a
-            hyper-parameter is unknown or not a floating-point number, and ``evaluate`` if ``episodes`` is below 1.
+            hyper-parameter is unknown or not a floating-point number, ``evaluate`` if ``episodes`` is below 1, and both
+            if the key is not one PRNG key.
     """
     written = config.get("flags") if isinstance(config, Mapping) else None  # a file may suit runs in folders as well
     named = {*flags, *(written if isinstance(written, Mapping) else ())}
@@ -154,10 +156,12 @@ def _functions(found: Configured) -> Train:
     update = jax.jit(on_device(lambda state: one_update(stages_of(state))(state)))
 
     def init(key: PRNGKeyArray, values: Mapping[str, Any] | None = None) -> TrainState:
+        _check_key(key, "init")
         return traced_init(key, _arrays(built.config, values)) if values else plain_init(key)
 
     @partial(jax.jit, static_argnames=("episodes", "greedy"))
     def evaluate(state: TrainState, key: PRNGKeyArray, episodes: int = 32, greedy: bool = True) -> Episodes:
+        _check_key(key, "evaluate")
         check_episodes(episodes)
         acting = stages_of(state).algorithm
         learner = state.learner._replace(critic=(), optimiser=(), statistics=())
@@ -166,6 +170,22 @@ def _functions(found: Configured) -> Train:
         return Episodes(env.spec.scores(returns), returns, lengths, metrics)
 
     return Train(init, update, evaluate, settings.num_updates, env, built.config)
+
+
+def _check_key(key: Any, function: str) -> None:
+    """Check that a function was given one PRNG key, of either kind that JAX has.
+
+    Raises:
+        InputError: it was given something else.
+    """
+    try:
+        jax.eval_shape(jax.random.split, key)
+    except (TypeError, ValueError):
+        what = f"an array of {key.dtype} of shape {key.shape}" if isinstance(key, jax.Array | np.ndarray) else None
+        several = ": map over several by vmap" if what and key.ndim else ""
+        raise InputError(
+            f"{function} takes one PRNG key, such as jax.random.key(0), not {what or shortened(key)}{several}."
+        ) from None
 
 
 def _arrays(config: Any, values: Mapping[str, Any]) -> TracedValues:
