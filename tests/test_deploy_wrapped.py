@@ -1,5 +1,6 @@
 """Policies trained behind wrappers and normalisation are handed what the environment itself gives."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -115,6 +116,32 @@ def test_an_agent_that_waits_acts_by_its_mask() -> None:
         acted = team.act(rows, masks)
         assert acted[1 - mover] == 2
         assert [one.act(rows[i], masks[i], turn=i == mover) for i, one in enumerate(alone)] == acted.tolist()
+
+
+def test_turn_leaves_the_others_one_legal_action_where_observations_are_arrays() -> None:
+    """Without it, agent 0's policy is the only one that is computed, and the others choose index 0."""
+    spec = toys.spec_of("x", (2, 2), Discrete(3), 9, state_dim=1, turns=True)
+    algorithm = mappo.make(spec, override(mappo.Config(), {"hidden": (8,), "output_gain": 5.0}), Scale(1, 1, 1))
+    learner = jax.jit(algorithm.init)(jax.random.key(7))
+    team, rng = Policies(spec, algorithm, learner.policy), np.random.default_rng(1)
+    moves = []
+    for t in range(12):
+        rows, mover = rng.normal(size=(2, 2)), t % 2
+        masks = np.array([[1, 1, 1] if i == mover else [1, 0, 0] for i in range(2)], bool)
+        acted = team.act(rows, masks).tolist()
+        assert team.act(rows, turn=mover).tolist() == team.act(rows, np.ones((2, 3)), turn=mover).tolist() == acted
+        assert team.act(dict(zip(team.agents, rows, strict=True)), turn=team.agents[mover]) == dict(
+            zip(team.agents, acted, strict=True)
+        )
+        waits = masks | np.eye(3, dtype=bool)[2]
+        waits[1 - mover, 0] = False  # index 2 is the only legal action of the agent that waits
+        assert team.act(rows, waits, turn=mover).tolist() == [acted[i] if i == mover else 2 for i in range(2)]
+        moves.append(acted[mover])
+    assert len(set(moves[1::2])) > 1, "agent 1 never chooses"
+    with pytest.raises(InputError, match="There is no agent 'x'; the agents are"):
+        team.act(rows, turn="x")
+    named = Policies(replace(spec, agents=("1", "0")), algorithm, learner.policy)
+    assert [named._mover(turn) for turn in (1, "1", 0, np.int64(0))] == [0, 0, 1, 1], "names come before indices"
 
 
 def test_a_wrapped_observation_is_not_taken_for_a_raw_one(trained: tuple[Any, Any, Learner]) -> None:

@@ -97,7 +97,8 @@ def check_given(
     """Check arguments of :meth:`Policies.act` without acting, which compiles.
 
     Raises:
-        InputError: an observation, a mask or the state is missing, has the wrong shape, or holds NaN or infinity.
+        InputError: an observation, a mask or the state is missing, has the wrong shape, or holds NaN or infinity; or
+            there is no agent ``turn``.
     """
     converter, spec = team._converter, team.spec
     if converter is not None and converter.understands(observations):
@@ -108,6 +109,8 @@ def check_given(
         team._observed(rows, team._living(alive))
         if legal is not None:
             team._rows(legal, spec.action_dims, spec.action.width, LEGAL)
+        if turn is not None:
+            team._mover(turn)
     team._state(state)
 
 
@@ -237,8 +240,10 @@ class Policies:
                 their last action, and by recurrent ones.
             state: the environment's global state [S], for algorithms that act on it.
             infos: the environment's infos, for the masks in them.
-            turn: the agent to move (``env.agent_selection``), if agents take turns. The observations are then a dict
-                of all agents', since recurrent and frame-stacking policies must see every timestep.
+            turn: the agent to move (``env.agent_selection``; beside arrays also its index), if agents take turns. The
+                observations are then those of all agents, since recurrent and frame-stacking policies must see every
+                timestep. Where observations are arrays, the others' actions are in the result, but are not executed;
+                ``legal`` may say instead of ``turn`` who has a choice.
 
         Returns:
             An array Int[N] (discrete) or Float[N, A] (box), or a dict from names to each agent's own action, without
@@ -263,7 +268,7 @@ class Policies:
             masks = self._rows(legal, self.spec.action_dims, self.spec.action.width, LEGAL).astype(bool)
         elif masks is None or all(mask is None for mask in masks):
             self._tell_of_masks()
-        rows = self._choose(obs, masks, living, state)
+        rows = self._choose(obs, masks if turn is None else self._in_turn(masks, turn), living, state)
         if not isinstance(observations, Mapping):
             return rows
         if isinstance(self.spec.action, Discrete):
@@ -279,6 +284,23 @@ class Policies:
                 f"Agents take turns in {self.spec.name}, so not every action is always legal, but act was given no "
                 "masks: pass legal, or the policies may choose illegal actions."
             )
+
+    def _in_turn(self, masks: Any, turn: Any) -> Any:
+        """The masks with one legal action for each agent that is not on turn, as in training: index 0 in a PettingZoo
+        environment, else that of its mask, or index 0 if it has no such mask.
+
+        Raises:
+            InputError: there is no agent ``turn``.
+        """
+        mover = self._mover(turn)
+        if not isinstance(self.spec.action, Discrete):
+            return masks
+        found = []
+        for i, dim in enumerate(self.spec.action_dims):
+            mask = None if masks is None else masks[i]
+            kept = i == mover or (self._converter is None and mask is not None and np.sum(mask[:dim]) == 1)
+            found.append(mask if kept else np.arange(dim) == 0)
+        return found
 
     def _observed(self, rows: Any, living: np.ndarray) -> np.ndarray:
         """The observations [N, O] from one row per agent, None for zeros.
@@ -378,6 +400,14 @@ class Policies:
         """The index of an agent that acts alone."""
         if self._algorithm.acts_on != "own":
             raise InputError("No agent of this team acts alone: each reads all observations; act with the whole team.")
+        return self._named(name)
+
+    def _mover(self, turn: Any) -> int:
+        """The index of the agent on turn; a name may be a number, too."""
+        return self.agents.index(str(turn)) if str(turn) in self.agents else self._named(turn)
+
+    def _named(self, name: str | int | np.integer) -> int:
+        """The index of an agent, from its name or index."""
         known = {str(i): i for i in range(self.spec.num_agents)}
         if isinstance(name, str):  # also an index from the command line
             known |= {agent: i for i, agent in enumerate(self.agents)}
