@@ -24,6 +24,14 @@ class InputError(_PrintableError, ValueError):
     """Invalid input. The message is one sentence for the user; the command line exits with code 2."""
 
 
+class BuildError(InputError):
+    """An environment raised an exception while it was built; ``trace`` is the traceback, from the user's code on."""
+
+    def __init__(self, message: str, trace: str = ""):
+        super().__init__(message)
+        self.trace = trace
+
+
 class IndivisibleError(InputError):
     """A rollout does not divide into minibatches on this number of devices."""
 

@@ -4,6 +4,7 @@ A :class:`Game` is one environment. It writes each timestep into a :class:`HostT
 shared with the training process, so nothing is allocated or pickled between the two.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -80,6 +81,13 @@ class HostEnvironment:
     make: Callable[..., Game]
     """() -> a new game; ``make(render=True)`` -> one whose ``render`` returns pictures if it can. Worker processes
     unpickle it, so it must be a function of an importable module, or a ``functools.partial`` of one."""
+
+
+def close_example(game: Game) -> None:
+    """Close a game that was built for its spec alone. What it raises is left to the games that are played, whose
+    rollout warns of it."""
+    with contextlib.suppress(Exception, SystemExit):
+        game.close()
 
 
 def blank(spec: EnvSpec, *batch: int) -> HostTimestep:

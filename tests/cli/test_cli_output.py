@@ -10,6 +10,7 @@ import pytest
 
 from shoal import cli
 from shoal.cli.output import Lenient
+from shoal.errors import BuildError
 
 CALL = f"{sys.executable} -c 'import sys; from shoal.cli import main; sys.exit(main())'"
 
@@ -87,6 +88,17 @@ def test_an_operating_system_error_is_one_sentence(
     assert cli.main([]) == code
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1
+
+
+def test_an_environment_that_cannot_be_built_has_its_traceback_before_the_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def raising(*_: object) -> None:
+        raise BuildError("own:Env cannot be built: no map.", "Traceback of own:Env")
+
+    monkeypatch.setattr("shoal.cli.command_line._dispatch", raising)
+    assert cli.main([]) == 2
+    assert capsys.readouterr().err == "Traceback of own:Env\nshoal: own:Env cannot be built: no map.\n"
 
 
 def test_an_unexpected_error_has_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

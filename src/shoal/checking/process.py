@@ -21,7 +21,7 @@ import numpy as np
 
 from shoal.checking.findings import Finding
 from shoal.checking.play import HostInstance, Instance, PlayError, fault_of, is_ours, own_traceback
-from shoal.errors import InputError
+from shoal.errors import BuildError, InputError
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.rollouts.worker import end_with, pickled, read_block, write_block
 from shoal.security import isolation
@@ -73,7 +73,10 @@ class Subject:
         else:
             from shoal.environments import registry
 
-            self.env = registry.make(given, **options)
+            try:
+                self.env = registry.make(given, **options)
+            except BuildError as error:
+                raise (error.__cause__ or error) from None  # a finding, with its traceback
         device = not isinstance(self.env, HostEnvironment)
         findings: list[Finding] = []
         try:

@@ -12,7 +12,17 @@ from pathlib import Path
 from shoal.cli.commands import COMMANDS, help_text, version_text
 from shoal.cli.flags import REQUIRED, Command, Flag, FlagValues, read_words
 from shoal.cli.output import abandon_output, fill_closed_streams, leave, safe_streams
-from shoal.errors import FULL, CallbackError, GameError, InputError, NonFiniteError, Terminated, shortened, unknown
+from shoal.errors import (
+    FULL,
+    BuildError,
+    CallbackError,
+    GameError,
+    InputError,
+    NonFiniteError,
+    Terminated,
+    shortened,
+    unknown,
+)
 from shoal.security import isolation, user_modules
 from shoal.system import notices
 from shoal.system.shipped import docs
@@ -117,6 +127,8 @@ def _guarded(args: list[str]) -> int:
         sys.stdout.flush()
         return code
     except InputError as error:
+        if isinstance(error, BuildError):
+            notices.warn(error.trace)
         return _say(str(error), REFUSED)
     except NonFiniteError as error:
         return _say(str(error), BROKEN)

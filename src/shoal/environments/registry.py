@@ -3,7 +3,8 @@
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shoal.environments.adapters import foreign
@@ -18,7 +19,7 @@ from shoal.environments.options import (
 )
 from shoal.environments.spec_rules import check_spec
 from shoal.environments.validation import validate
-from shoal.errors import InputError, shortened
+from shoal.errors import BuildError, InputError, shortened, told
 from shoal.game import HostEnvironment
 from shoal.options.convert import Anything
 from shoal.security import isolation, user_modules
@@ -38,7 +39,7 @@ def make(name: Any, /, **options: Any) -> Environment | HostEnvironment:
 
     Raises:
         InputError: the name is unknown, an option is unknown or out of range, a library is not installed, or the
-            factory returns an object without a supported interface.
+            factory raises (:class:`BuildError`) or returns an object without a supported interface.
     """
     if isinstance(name, Environment | HostEnvironment):
         own, common = split_common_options(options, {})
@@ -62,15 +63,35 @@ def make(name: Any, /, **options: Any) -> Environment | HostEnvironment:
     missing = [p.name for p in accepted.values() if p.default is p.empty and p.kind in _NAMED and p.name not in own]
     if missing:
         raise InputError(f"{name} needs the option {_list(missing)}.")
-    with isolation.safe_children():
-        made = factory(**own)
-    if isinstance(getattr(made, "spec", None), EnvSpec):  # it says what the factory's own options of these names did
-        common = {option: value for option, value in common.items() if option not in accepted}
-    if not isinstance(made, Environment | HostEnvironment):
-        made = foreign.adapt(made, functools.partial(factory, **own), called(name), metrics)
-    elif metrics:
+    with _building(name):
+        with isolation.safe_children():
+            made = factory(**own)
+        # A spec says what the factory's own options of these names did.
+        if isinstance(getattr(made, "spec", None), EnvSpec):
+            common = {option: value for option, value in common.items() if option not in accepted}
+        foreigner = not isinstance(made, Environment | HostEnvironment)
+        if foreigner:
+            made = foreign.adapt(made, functools.partial(factory, **own), called(name), metrics)
+    if metrics and not foreigner:
         raise InputError(f"{name} names its metrics in its spec, so it takes no option 'metrics'.")
     return apply_common_options(made, common)
+
+
+@contextlib.contextmanager
+def _building(name: Any) -> Iterator[None]:
+    """Turn what the code of an environment that is not built in raises into one sentence, with the traceback.
+
+    Raises:
+        BuildError: it raised an exception other than an ``InputError`` and a ``MemoryError``.
+    """
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(name, str) and name in FACTORIES:
+            raise
+        raise BuildError(f"{called(name)} cannot be built: {told(error)}", traceback.format_exc()) from error
 
 
 def called(name: Any) -> str:

@@ -1,4 +1,5 @@
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from gymnasium import spaces  # noqa: E402
 from shoal.checking import check  # noqa: E402
 from shoal.environments import registry  # noqa: E402
 from shoal.environments.adapters.gymnasium import DEFAULT_LIMIT, limits  # noqa: E402
-from shoal.errors import InputError  # noqa: E402
+from shoal.errors import BuildError, InputError  # noqa: E402
 from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
 
 
@@ -247,6 +248,103 @@ def test_a_mask_may_be_missing_again():
     np.testing.assert_array_equal(timestep.legal, [[True, False, True]])
     step([2])
     assert timestep.legal.all()
+
+
+ONLY_LAST = np.array([0, 0, 1], np.int8)
+
+
+class Unannounced(Parade):
+    """Its observations hold masks of which their space does not tell."""
+
+    def observation_space(self, agent):
+        return spaces.Dict({"place": spaces.Box(0, 9, (1,))})
+
+    def reset(self, seed=None, options=None):
+        seen, infos = super().reset()
+        return {a: {"place": x, "action_mask": ONLY_LAST} for a, x in seen.items()}, infos
+
+
+class Hidden(Hinting):
+    """The same, alone, or as a team of two by Tuples; the mask in its info is another."""
+
+    observation_space = spaces.Dict({"place": spaces.Box(0, 9, (1,))})
+
+    def __init__(self, several: bool = False):
+        self.several = several
+        if several:
+            self.observation_space = spaces.Tuple([type(self).observation_space] * 2)
+            self.action_space = spaces.Tuple([spaces.Discrete(3)] * 2)
+
+    def reset(self, *, seed=None, options=None):
+        seen, info = super().reset()
+        shown = {"place": seen, "action_mask": ONLY_LAST}
+        return (shown, shown) if self.several else shown, info
+
+
+@pytest.mark.parametrize(("kind", "options"), [(Unannounced, {}), (Hidden, {}), (Hidden, {"several": True})])
+def test_a_mask_that_its_space_does_not_name_is_read(kind, options):
+    timestep, _, _ = started(made(kind, **options))
+    assert (timestep.legal == ONLY_LAST.astype(bool)).all()
+
+
+class Mute(Hinting):
+    """Without a mask in its observation; its info is no dict."""
+
+    def __init__(self, info: Any = None):
+        self.info = info
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1), self.info
+
+    def step(self, action):
+        return np.ones(1), 0.0, False, False, self.info
+
+
+def test_gymnasiums_info_may_be_none_and_nothing_else_without_keys():
+    timestep, step, _ = started(made(Mute))
+    step([0])
+    assert timestep.legal.all()
+    with pytest.raises(ValueError, match="info is a list, not a dict"):
+        started(made(Mute, info=[1]))
+
+
+class Arrayed(Parade):
+    """Names its agents by an array."""
+
+    possible_agents: Any = np.array(["a_0", "a_1"])
+
+
+def test_an_array_may_name_the_agents():
+    assert made(Arrayed).spec.agents == ("a_0", "a_1")
+
+
+class Broken(Parade):
+    """Cannot start an episode, or cannot be closed."""
+
+    def __init__(self, closes: bool = False):
+        super().__init__()
+        self.closes = closes
+
+    def state(self):
+        return np.zeros(1)
+
+    def reset(self, seed=None, options=None):
+        if self.closes:
+            return super().reset()
+        raise KeyError("a map")
+
+    def close(self):
+        raise OSError("the lid is stuck")
+
+
+def test_what_an_environment_raises_while_it_is_built_is_one_sentence():
+    with pytest.raises(BuildError, match=r"Broken cannot be built: KeyError: 'a map'\.$") as caught:
+        registry.make(Broken)
+    assert 'raise KeyError("a map")' in caught.value.trace
+
+
+def test_an_environment_that_cannot_be_closed_is_built():
+    assert made(Broken, closes=True).spec.num_agents == 2
 
 
 class Nameless(Parade):

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.environments.adapters import smac
 from shoal.errors import InputError
-from shoal.game import Game, HostEnvironment
+from shoal.game import Game, HostEnvironment, close_example
 from shoal.spec import EnvSpec
 
 
@@ -25,7 +25,7 @@ def adapt(made: Any, factory: Callable[..., Any], name: str, metrics: Sequence[s
     maker = functools.partial(game, factory, name, tuple(metrics))
     built = wrap(made, name, metrics)
     spec = built.spec
-    built.close()
+    close_example(built)
     return HostEnvironment(spec, maker)
 
 

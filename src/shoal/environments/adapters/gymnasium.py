@@ -12,11 +12,11 @@ import numpy as np
 
 from shoal.environments.adapters import spaces
 from shoal.environments.adapters.spaces import interface
-from shoal.environments.adapters.teams import checked_number, end, flag, started, stepped, write_metrics
+from shoal.environments.adapters.teams import as_info, checked_number, end, flag, started, stepped, write_metrics
 from shoal.environments.interface import MASK, acted, joint_mask
 from shoal.environments.options import check_steps
 from shoal.errors import InputError, told
-from shoal.game import Game, HostEnvironment, HostTimestep
+from shoal.game import Game, HostEnvironment, HostTimestep, close_example
 from shoal.security import user_modules
 from shoal.spec import Discrete, EnvSpec
 from shoal.system.extras import install, lacking
@@ -118,7 +118,7 @@ def make(
     """
     maker = partial(_game, task, time_limit, metrics, options)
     game = maker()
-    game.close()
+    close_example(game)
     return HostEnvironment(game.spec, maker)
 
 
@@ -192,7 +192,7 @@ class _Solo:
         self._env = env
         horizon, self._limit = limits(env, time_limit, name)
         self._indices, self._space = isinstance(action, Discrete), action
-        self._masked = observation.masked
+        self._named, self._masked = observation.named, observation.masked
         self._time = 0
         spec = spaces.spec_of_spaces(
             name, ["agent_0"], [observation], [env.action_space], (action, dims), None, horizon, metrics
@@ -205,12 +205,13 @@ class _Solo:
     def reset(self, seed: int, out: HostTimestep) -> None:
         seen, info = started(self._env.reset(seed=seed))
         self._time = 0
-        self._write(seen, info, out)
+        self._write(seen, as_info(info), out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         sent = acted(self._acts[0], self._space, action[0])
         seen, reward, terminated, truncated, info = stepped(self._env.step(sent))
         self._time += 1
+        info = as_info(info)
         self._write(seen, info, out)
         write_metrics(self.spec.metrics, info, out)
         out.reward[0] = checked_number(reward, "the reward")
@@ -226,8 +227,11 @@ class _Solo:
         out.obs[0] = row
         if self._joins:
             out.state[:] = row
-        if self._indices and (self._masked or MASK in info):
-            mask = joint_mask(self._acts[0], spaces.mask_in(seen, _SEEN) if self._masked else info[MASK])
+        if not self._indices:
+            return
+        own = self._named and spaces.has_mask(seen, self._masked, _SEEN)
+        if own or MASK in info:
+            mask = joint_mask(self._acts[0], seen[MASK] if own else info[MASK])
             spaces.write_mask(out.legal[0], mask, self.spec.action_dims[0], "agent_0")
 
     def render(self) -> np.ndarray | None:
@@ -246,7 +250,8 @@ class _Team:
         observations = [spaces.Observation(space, name) for space in env.observation_space]
         action, dims, self._acts = spaces.actions(acts, name)
         self._env, self._space = env, action
-        self._masked = [observation.masked and isinstance(action, Discrete) for observation in observations]
+        self._named = [observation.named and isinstance(action, Discrete) for observation in observations]
+        self._masked = [observation.masked for observation in observations]
         horizon, self._limit = limits(env, time_limit, name)
         self._time = 0
         self._gone = np.zeros(len(acts), bool)
@@ -268,7 +273,7 @@ class _Team:
         seen, reward, terminated, truncated, info = stepped(self._env.step(sent))
         self._time += 1
         self._write(seen, out)
-        write_metrics(self.spec.metrics, info, out)
+        write_metrics(self.spec.metrics, as_info(info), out)
         out.reward[:] = [
             checked_number(x, "the reward of agent", i) for i, x in enumerate(self._each(reward, "rewards"))
         ]
@@ -297,8 +302,8 @@ class _Team:
             if self._joins:
                 out.state[at : at + width] = row
             at += width
-            if self._masked[i]:
-                mask = joint_mask(self._acts[i], spaces.mask_in(seen[i], self._seen_as[i]))
+            if self._named[i] and spaces.has_mask(seen[i], self._masked[i], self._seen_as[i]):
+                mask = joint_mask(self._acts[i], seen[i][MASK])
                 spaces.write_mask(out.legal[i], mask, self.spec.action_dims[i], f"agent_{i}")
 
     def render(self) -> np.ndarray | None:

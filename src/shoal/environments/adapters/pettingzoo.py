@@ -16,7 +16,7 @@ import numpy as np
 from shoal.environments.adapters.gymnasium import limits, rendered_picture
 from shoal.environments.adapters.teams import Team, by_agent, checked_number, end, flag, started, stepped
 from shoal.errors import InputError, told, unknown
-from shoal.game import Game, HostEnvironment, HostTimestep
+from shoal.game import Game, HostEnvironment, HostTimestep, close_example
 from shoal.security import user_modules
 from shoal.spec import EnvSpec
 from shoal.system.extras import install, lacking
@@ -162,7 +162,7 @@ def make(
     """
     maker = functools.partial(_game, task, time_limit, metrics, options)
     game = maker()
-    game.close()
+    close_example(game)
     return HostEnvironment(game.spec, maker)
 
 
@@ -259,7 +259,8 @@ def wrap(made: Any, name: str, *, time_limit: int | None = None, metrics: Sequen
     Raises:
         InputError: it has no ``possible_agents``, or its spaces cannot be those of one team.
     """
-    if not getattr(made, "possible_agents", None):
+    possible = getattr(made, "possible_agents", None)
+    if possible is None or not list(possible):  # an array has no truth value
         raise InputError(f"{name} names no possible_agents, so the size of its team is unknown.")
     if hasattr(made, "agent_iter"):
         if not getattr(made, "metadata", {}).get("is_parallelizable", False):

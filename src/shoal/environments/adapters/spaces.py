@@ -115,7 +115,9 @@ class Observation:
     def __init__(self, space: Any, name: str):
         from gymnasium import spaces
 
-        self.masked = isinstance(space, spaces.Dict) and MASK in space.spaces
+        self.named = isinstance(space, spaces.Dict)
+        """Whether it is a dict, which may hold a mask even where its space does not name one."""
+        self.masked = self.named and MASK in space.spaces
         if self.masked and len(space.spaces) == 1:
             raise InputError(f"{name} observes nothing but an action mask; its observations need another part.")
         if self.masked:
@@ -365,15 +367,17 @@ def write_mask(legal: np.ndarray, mask: np.ndarray, width: int, agent: Any) -> N
         legal[0] = True
 
 
-def mask_in(seen: Any, what: str) -> Any:
-    """The mask in an observation whose space has one.
+def has_mask(seen: Any, promised: bool, what: str) -> bool:
+    """Whether there is a mask in an observation that is a dict.
 
     Raises:
-        ValueError: it is missing.
+        ValueError: it is missing, although its space has one (``promised``).
     """
-    if MASK not in seen:
+    if MASK in seen:
+        return True
+    if promised:
         raise ValueError(f"{what} lacks {MASK!r}.")
-    return seen[MASK]
+    return False
 
 
 def check_width(what: str, row: np.ndarray, width: int) -> None:

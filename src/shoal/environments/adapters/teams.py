@@ -76,6 +76,19 @@ def _returned(result: Any) -> str:
     return f"a {type(result).__name__}" if (count := _count(result)) is None else f"{count} values"
 
 
+def as_info(given: Any) -> Mapping[Any, Any]:
+    """An ``info`` of Gymnasium's interface; None is an empty one.
+
+    Raises:
+        ValueError: it is not a dict.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ValueError(f"info is a {type(given).__name__}, not a dict.")
+    return given
+
+
 def by_agent(what: str, values: Any, agents: Collection[Any]) -> None:
     """Check a dict by agent.
 
@@ -167,7 +180,8 @@ class Team:
         """For each agent, the function from its row of the joint action to the environment's action."""
         self._env = env
         self.indices = isinstance(action, Discrete)
-        self._in_observation = [observation.masked and self.indices for observation in seen]
+        self._named = [observation.named and self.indices for observation in seen]
+        self._masked = [observation.masked for observation in seen]
         state = _state(env, name) if ask else None
         self._ask = state is not None
         size = None if state is None else state.size
@@ -199,8 +213,9 @@ class Team:
             if joins:
                 state[at : at + width] = row
                 at += width
-            if self._in_observation[i] and agent in seen:
-                self._write_mask(i, spaces.mask_in(seen[agent], self._seen_as[i]), out)
+            named = self._named[i] and agent in seen
+            if named and spaces.has_mask(seen[agent], self._masked[i], self._seen_as[i]):
+                self._write_mask(i, seen[agent][MASK], out)
             elif indices and (info := infos.get(agent)) and MASK in info:  # an info may be None
                 self._write_mask(i, info[MASK], out)
         if self._ask:
