@@ -26,7 +26,8 @@ class FixedEntropy(shoal.Callback):
 
     def on_start(self, context):
         algorithm, inspect, situations = context.algorithm, context.algorithm.inspect, 64
-        assert inspect is not None, "this algorithm does not tell its probabilities"
+        if inspect is None or not algorithm.stochastic:
+            raise shoal.InputError("FixedEntropy needs a policy that draws its actions; this one has no entropy.")
         keys = jax.random.split(jax.random.key(0), situations)
         step = jax.vmap(context.run.env.reset)(keys)[1]._replace(metrics=())  # leaves [64, ...]
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import hooks
 import shoal
+from shoal.errors import InputError
 from shoal.storage import log
 from support import trained
 
@@ -54,3 +56,9 @@ def test_the_examples_do_what_the_page_says(tmp_path: Path) -> None:
     assert entropies.shape == (2, 2) and (entropies > 0).all() and (entropies <= most).all()
     assert run.evaluation is not None
     assert posted == [{"text": f"spread: finished {run.ended}, score {run.evaluation.mean:.2f}"}]
+
+
+def test_the_entropy_of_a_policy_that_has_none_is_refused_before_training(tmp_path: Path) -> None:
+    flags: dict[str, Any] = {"folder": tmp_path / "x", "callbacks": [hooks.FixedEntropy()], "progress": False}
+    with pytest.raises(InputError, match="this one has no entropy"):
+        shoal.train("pqn_vdn", "toys:busy", **flags)
