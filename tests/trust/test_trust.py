@@ -770,6 +770,16 @@ def test_runs_outlive_new_fields_of_their_config(own_algorithm: Path, capsys: py
             described_run(folder, trust=True)
 
 
+def test_a_default_that_the_module_restates_comes_before_an_inherited_preset(own_algorithm: Path) -> None:
+    same = algorithms.get("mappo").Config().epochs
+    text = WITH_DEFAULTS.replace("epochs: int = 2", f"epochs: int = {same}\n    minibatches: int")
+    (own_algorithm / "pupil.py").write_text(text, encoding="utf-8")
+    with user_modules.found_in(str(own_algorithm)):
+        theirs, mine = preset("mappo", "skirmish/2s3z"), preset("pupil:make", "skirmish/2s3z")
+    assert theirs["epochs"] != same and "minibatches" in mine, "an annotation alone states no default"
+    assert mine == {key: x for key, x in theirs.items() if key not in ("hidden", "epochs")}
+
+
 # What training writes.
 
 

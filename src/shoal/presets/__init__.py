@@ -8,12 +8,13 @@ of the algorithm whose ``Config`` its own one inherits.
 """
 
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from fnmatch import fnmatch
 from typing import Any
 
 from shoal import algorithms
 from shoal.errors import InputError, shortened
-from shoal.options.flags import flags_of
+from shoal.options.flags import flags_of, leaves
 from shoal.presets.tuned import ADAPTERS, OFF_POLICY, ON_POLICY, SKIRMISH, Flags
 
 _NATIVE = ON_POLICY | OFF_POLICY
@@ -65,8 +66,10 @@ def _found(algorithm: str, environment: str) -> tuple[str | None, Flags]:
     if algorithms.own(algorithm):
         tables = {algorithm: own_presets(algorithm)}
         if (inherited := algorithms.inherited(algorithm)) is not None:
-            theirs, mine = (flags_of(algorithms.get(name).Config()) for name in (inherited, algorithm))
-            changed = {flag for flag, value in theirs.items() if mine.get(flag) != value}
+            theirs, mine = (algorithms.get(name).Config() for name in (inherited, algorithm))
+            own = flags_of(mine)
+            changed = {flag for flag, value in flags_of(theirs).items() if own.get(flag) != value}
+            changed |= _restated(mine, type(theirs))
             tables[inherited] = [
                 (pattern, {flag: x for flag, x in flags.items() if flag not in changed})
                 for pattern, flags in PRESETS.get(inherited, [])
@@ -76,6 +79,23 @@ def _found(algorithm: str, environment: str) -> tuple[str | None, Flags]:
             if fnmatch(environment, pattern):
                 return name if flags else None, dict(flags)
     return None, {}
+
+
+def _restated(config: Any, parent: type) -> set[str]:
+    """The fields to which the class of ``config``, or one between it and ``parent``, gives a default, also the same.
+
+    A field that holds a dataclass is none of them: which of its values the class states is not known.
+    """
+    between = type(config).__mro__[: type(config).__mro__.index(parent)]
+    inherited, plain = set(fields(parent)), {leaf.name for leaf in leaves(config) if leaf.kind is type(config)}
+    return {
+        field.name
+        for field in fields(config)
+        if field.name in plain
+        and field not in inherited
+        # An annotation alone is a new field with the old default.
+        and (field.default_factory is not MISSING or any(field.name in vars(kind) for kind in between))
+    }
 
 
 def own_presets(algorithm: str) -> list[tuple[str, Flags]]:
