@@ -117,6 +117,16 @@ def broken_step(**changes: Any) -> Environment:
     return dataclasses.replace(env, step=step)
 
 
+def half_precision(kind: Any) -> Environment:
+    env = device_env("matrix/two_step")
+
+    def cast(result: tuple[Any, Any]) -> Any:
+        return result[0], result[1]._replace(reward=result[1].reward.astype(kind))
+
+    reset, step = (lambda *given, call=call: cast(call(*given)) for call in (env.reset, env.step))
+    return dataclasses.replace(env, reset=reset, step=step)
+
+
 @pytest.mark.parametrize(
     ("env", "words"),
     [
@@ -147,6 +157,8 @@ def broken_step(**changes: Any) -> Environment:
             broken_outcome("reward", jnp.zeros(2, jnp.float16)),
             r"Step \.reward is float32\[2\] after reset but float16\[2\] after step",
         ),
+        (half_precision(jnp.float16), "rewards of type float16 lose precision or overflow where an"),
+        (half_precision(jnp.bfloat16), "rewards of type bfloat16 lose precision"),
         (dataclasses.replace(make("matrix/two_step"), step=lambda key, state, action: 3), "must return a pair"),
         (
             dataclasses.replace(make("matrix/two_step"), reset=lambda key: float(jnp.zeros(3).sum() + key)),

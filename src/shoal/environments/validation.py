@@ -34,6 +34,7 @@ def validate(env: Environment) -> None:
     after, outcome = _traced(spec.name, "step", env.step, key, state, jax.ShapeDtypeStruct(shape, dtype))
     _check_step(spec, "step", outcome)
     _check_alike(spec, "reset", (state, first), "step", (after, outcome))
+    _check_precision(spec, outcome)
     if env.batched is None:
         return
     if getattr(env.reset, "of_batch", None) is not getattr(env.step, "of_batch", None):
@@ -48,10 +49,20 @@ def validate(env: Environment) -> None:
     after, outcome = _traced(spec.name, "batched.step", env.batched.step, key, state, actions)
     _check_step(spec, "batched.step", outcome, batch)
     _check_alike(spec, "batched.reset", (state, first), "batched.step", (after, outcome))
+    _check_precision(spec, outcome)
     which = jax.ShapeDtypeStruct(batch, jnp.bool_)
     after, again = _traced(spec.name, "batched.restart", env.batched.restart, key, which, state)
     _check_step(spec, "batched.restart", again, batch)
     _check_alike(spec, "batched.reset", (state, first), "batched.restart", (after, again))
+
+
+def _check_precision(spec: EnvSpec, outcome: Step) -> None:
+    """Refuse rewards of half precision: returns and lengths of episodes are added up in their type."""
+    if jnp.finfo(outcome.reward.dtype).bits < 32:
+        raise InputError(
+            f"{spec.name}: rewards of type {outcome.reward.dtype} lose precision or overflow where an episode adds "
+            f"them up; reset and step must give float32, for example reward.astype(jnp.float32)."
+        )
 
 
 def _check_alike(spec: EnvSpec, one: str, before: tuple[Any, Step], other: str, after: tuple[Any, Step]) -> None:
