@@ -88,6 +88,17 @@ def test_every_value_has_its_origin(shoal: Callable, tmp_path: Path) -> None:
     assert tomllib.loads(again) == tomllib.loads(out)
 
 
+def test_what_an_environment_prints_is_no_part_of_the_configuration(
+    shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "from shoal.environments import registry", "print('read')", "def talks(n: int = 1):", "    print('built')"
+    (tmp_path / "talking.py").write_text("\n".join((*lines, "    return registry.make('matrix/climbing')\n")))
+    monkeypatch.chdir(tmp_path)
+    code, out, err = shoal("train", "mappo", "talking:talks", "--print-config")
+    assert code == 0 and "read\n" in err and "built\n" in err
+    assert tomllib.loads(out)["environment"] == "talking:talks"
+
+
 def test_values_that_toml_lacks_are_read_back(tmp_path: Path) -> None:
     options = {"words": ("a b", 'quo"te\n'), "limit": None, "rate": 1.5, "pair": (0.0, -1.0), "folder": Path("a b")}
     options |= {"text": "None", "title": "\x7f"}

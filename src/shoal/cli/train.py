@@ -3,6 +3,7 @@
 The command, its pictures and summary, and how to continue.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -281,6 +282,9 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     if early["resume"] is not None:
         return _resume_command(early["resume"], early["trust"], typed, rest), rest
     config, chosen = early["config"], {name: early[name] for name in ("trust", "config", "preset")}
+    # What the user's modules and environment print is no part of a configuration.
+    shown, prints = sys.stdout, early["print_config"] and not helps
+    aside = contextlib.redirect_stdout(sys.stderr) if prints else contextlib.nullcontext()
     words = _named(typed, config)
     if config and not early["trust"]:
         without = _imported(words, typed, config)
@@ -293,10 +297,15 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
     if len(words) < 2 and not helps:
         needed = "an environment" if words else "an algorithm and an environment"
         raise InputError(f"shoal train needs {needed} first, for example: shoal train mappo mpe/simple_spread.")
-    defaults = _defaults(words, typed, chosen)
-    groups = _groups(words, defaults, rest)
+    with aside:
+        defaults = _defaults(words, typed, chosen)
+        groups = _groups(words, defaults, rest)
 
     def do(values: FlagValues) -> int:
+        with aside:
+            return train_or_print(values)
+
+    def train_or_print(values: FlagValues) -> int:
         own = {flag.name: values["run"].pop(flag.name, flag.default) for flag in _OWN}
         if own["trust"] and own["config"] is None:
             raise InputError("--trust is only for --resume and --config; names that you type need no trust.")
@@ -330,7 +339,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
 
             text = as_toml(found)
             check_new_run(new_run(found, Path(os.devnull)))
-            print(text, end="")
+            print(text, end="", file=shown)
             return 0
 
         def start(where: Path) -> int:
