@@ -287,6 +287,38 @@ def test_a_mask_that_its_space_does_not_name_is_read(kind, options):
     assert (timestep.legal == ONLY_LAST.astype(bool)).all()
 
 
+class Contributed(Hinting):
+    """Tells its masks by the method of sb3-contrib."""
+
+    def __init__(self, several: bool = False):
+        self.time, self.several = 0, several
+        self.action_space = spaces.MultiDiscrete([2, 2]) if several else spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.zeros(1), 0.0, False, False, {}
+
+    def action_masks(self):
+        return [1, 0, 1, 1] if self.several else np.arange(3) == self.time
+
+
+def limited(**options: Any) -> gymnasium.Env:
+    return gymnasium.wrappers.TimeLimit(Contributed(**options), 5)
+
+
+def test_the_method_of_maskable_ppo_gives_the_legal_actions_through_wrappers():
+    for kind in (Contributed, limited):
+        timestep, step, _ = started(made(kind))
+        np.testing.assert_array_equal(timestep.legal, [[True, False, False]])
+        step([0])
+        np.testing.assert_array_equal(timestep.legal, [[False, True, False]])
+    timestep, _, _ = started(made(limited, several=True))
+    np.testing.assert_array_equal(timestep.legal, [[True, True, False, False]])
+
+
 class Mute(Hinting):
     """Without a mask in its observation; its info is no dict."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from shoal.environments.adapters import spaces
 from shoal.environments.adapters.spaces import interface
 from shoal.environments.adapters.teams import as_info, checked_number, end, flag, started, stepped, write_metrics
-from shoal.environments.interface import MASK, acted, joint_mask
+from shoal.environments.interface import MASK, Form, acted, joint_mask
 from shoal.environments.options import check_steps
 from shoal.errors import InputError, told
 from shoal.game import Game, HostEnvironment, HostTimestep, close_example
@@ -105,7 +105,8 @@ def make(
 
     Discrete, MultiDiscrete and MultiBinary actions become one index, observations of any space one vector, as
     ``gymnasium.spaces.flatten`` writes it; the state is the observation, or there is none if it has images.
-    ``action_mask`` in the info, where there is one, gives the legal actions.
+    ``action_mask`` in the observation or the info, or else the method ``action_masks``, where there is one, gives the
+    legal actions.
 
     Args:
         task: the id, for example ``LunarLander-v3``.
@@ -193,6 +194,7 @@ class _Solo:
         horizon, self._limit = limits(env, time_limit, name)
         self._indices, self._space = isinstance(action, Discrete), action
         self._named, self._masked = observation.named, observation.masked
+        self._told = _action_masks(env) if self._indices else None
         self._time = 0
         spec = spaces.spec_of_spaces(
             name, ["agent_0"], [observation], [env.action_space], (action, dims), None, horizon, metrics
@@ -229,16 +231,38 @@ class _Solo:
             out.state[:] = row
         if not self._indices:
             return
-        own = self._named and spaces.has_mask(seen, self._masked, _SEEN)
-        if own or MASK in info:
-            mask = joint_mask(self._acts[0], seen[MASK] if own else info[MASK])
-            spaces.write_mask(out.legal[0], mask, self.spec.action_dims[0], "agent_0")
+        if self._named and spaces.has_mask(seen, self._masked, _SEEN):
+            mask = seen[MASK]
+        elif MASK in info:
+            mask = info[MASK]
+        elif self._told is not None:
+            mask = _of_each_choice(self._acts[0], self._told())
+        else:
+            return
+        spaces.write_mask(out.legal[0], joint_mask(self._acts[0], mask), self.spec.action_dims[0], "agent_0")
 
     def render(self) -> np.ndarray | None:
         return rendered_picture(partial(tracked, self._env) if hasattr(self._env, "render") else None)
 
     def close(self) -> None:
         self._env.close()
+
+
+def _action_masks(env: Any) -> Callable[[], Any] | None:
+    """The method ``action_masks`` of an environment or a wrapper around it, which sb3-contrib's MaskablePPO calls."""
+    name = "action_masks"
+    if hasattr(env, "has_wrapper_attr"):  # Gymnasium's wrappers do not pass on what the environment has
+        found = env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
+    else:
+        found = getattr(env, name, None)
+    return found if callable(found) else None
+
+
+def _of_each_choice(form: Form, masks: Any) -> Any:
+    """Such a mask as :func:`joint_mask` takes it: it always holds the masks of all single choices in a row."""
+    if form[0] != "indices":
+        return masks
+    return tuple(np.split(np.asarray(masks).reshape(-1), np.cumsum(form[2])[:-1]))
 
 
 class _Team:
