@@ -224,6 +224,18 @@ def test_invalid_input_is_refused(case: Case) -> None:
     assert {policies.agent(index).name for index in (1, np.int64(1), "1", "agent_1")} == {"agent_1"}
 
 
+def test_an_agent_named_by_a_number_is_not_taken_for_the_one_of_that_index() -> None:
+    """As of a PettingZoo environment whose agents are 1, 2 and so on."""
+    make, _ = next(iter(KINDS.values()))
+    spec = make().spec
+    spec = replace(spec, agents=("1", *(str(i + 1) for i in range(1, spec.num_agents))))
+    team = Policies(spec, mappo.make_policy(spec, mappo.Config()), ())
+    assert {team.agent(name).name for name in ("1", 0)} == {"1"}
+    assert team.agent(spec.num_agents).name == str(spec.num_agents)
+    with pytest.raises(InputError, match=r"1 is the name of one agent and the index of another: give .* '1' or '2'"):
+        team.agent(1)
+
+
 def test_what_is_no_observation_is_refused_in_one_sentence(case: Case) -> None:
     team, good, n = case.policies(), case.observations(0), case.env.spec.num_agents
     for given in (None, 5, np.float64(5), "abc", [["a"]] * n, [None] * n, [[[1], 1]] * n):

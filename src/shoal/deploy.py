@@ -409,11 +409,18 @@ class Policies:
     def _named(self, name: str | int | np.integer) -> int:
         """The index of an agent, from its name or index."""
         known = {str(i): i for i in range(self.spec.num_agents)}
-        if isinstance(name, str):  # also an index from the command line
-            known |= {agent: i for i, agent in enumerate(self.agents)}
-        if str(name) not in known:
+        named = {agent: i for i, agent in enumerate(self.agents)}
+        text = str(name)
+        if isinstance(name, str) or text not in known:  # text is also an index from the command line
+            known |= named
+        elif named.get(text, known[text]) != known[text]:  # the environment names its agents by numbers
+            raise InputError(
+                f"{name} is the name of one agent and the index of another: give the name as text, {text!r} or "
+                f"{self.agents[known[text]]!r}."
+            )
+        if text not in known:
             raise InputError(f"There is no agent {shortened(name)}; the agents are {', '.join(self.agents)}.")
-        return known[str(name)]
+        return known[text]
 
     def export(self, path: str | Path, *, format: Format = "onnx", agent: str | int | np.integer | None = None) -> Path:
         """Write the policies to a file that other programs run, with a description beside it (docs/export.md).
