@@ -29,6 +29,7 @@ FLAGS: dict[str, Any] = trained.SMALL | {
     "rows": UPDATES // PER_ROW,
     "eval_every": EVERY * PER_UPDATE,
     "eval_episodes": 3,
+    "checkpoint_seconds": 1e9,  # on a busy machine compilation alone takes longer than the default
 }
 ROWS = [2, 3, 5, 6, 8, 9, 11, 12]
 """The updates after which a row is written: each complete one, and each evaluation, which begins a new one."""
