@@ -498,7 +498,7 @@ SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
 
 
 # Code of HARL for MA-MuJoCo's HalfCheetah 2x3 (Zhong et al. 2024), whose standard deviation starts at 0.37; running
-# statistics of the inputs stand in for its norm of each sample's features.
+# statistics of the inputs stand in for its norm of each sample's features: study normalisation_bodies.
 _BODY: Flags = {
     "hidden": (128, 128, 128),
     "activation": "relu",
