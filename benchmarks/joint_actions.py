@@ -35,13 +35,16 @@ def weights(name: str, env: Any, hidden: Sequence[int]) -> int:
 def main() -> None:
     """Print a table."""
     import shoal
+    from shoal.types import Discrete
 
     print("| environment | agents | joint actions | an output for each | " + " | ".join(METHODS) + " |")
     print("| ----------- | -----: | ------------: | -----------------: |" + " ---: |" * len(METHODS))
     for name, hidden, counts in GAMES:
         for count in counts:
             env = shoal.make(name, num_agents=count)
-            joint = env.spec.action.n**count
+            space = env.spec.action
+            assert isinstance(space, Discrete)
+            joint = space.n**count
             found = [f"{weights(method, env, hidden):,}" for method in METHODS]
             print(f"| `{name}` | {count} | {joint:,} | {(hidden[-1] + 1) * joint:,} | {' | '.join(found)} |")
 
