@@ -63,6 +63,26 @@ def test_an_episode_without_its_pictures(capfd: pytest.CaptureFixture) -> None:
     assert capfd.readouterr() == ("", "There are no pictures of toys/counters: its renderer died (signal 6).\n")
 
 
+def test_some_timesteps_of_an_episode_are_drawn() -> None:
+    env, learner, key = counters.hosted(), Learner((), (), (), (), jnp.int32(0)), jax.random.key(3)
+    plain = recorded(env)
+
+    def drawn(drawing: episodes.Drawing) -> tuple[list[int], list[int], int]:
+        """The timesteps drawn of the second episode, what each timestep shows, and the number of steps."""
+        found = episodes.record_each(env, ALGORITHM, [learner], key, 2, drawing=drawing)[0][1]
+        assert isinstance(found.frames, episodes.SparsePictures) and len(found.frames) == len(found.rewards) + 1
+        assert np.max(found.frames[-1]) == 10 * len(found.rewards) and len(found.frames[1:3]) == 2
+        return found.frames.at.tolist(), [int(np.max(np.asarray(x))) // 10 for x in found.frames], len(found.rewards)
+
+    horizon = env.spec.horizon
+    assert len(plain.rewards) <= horizon
+    at, shown, steps = drawn(episodes.Drawing(-(-(horizon + 1) // 3), 1e9))
+    assert at == sorted({*range(0, steps, 3), steps})
+    assert shown == [max(t for t in at if t <= step) for step in range(steps + 1)]
+    at, _, steps = drawn(episodes.Drawing(10**6, 1e-9))  # no time for any but the first and the last
+    assert at == [0, steps]
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [

@@ -416,7 +416,11 @@ def test_an_algorithm_that_refuses_its_environment_is_found_before_the_first_run
         ("", "success", "; if it is in the info of gymnasium:Pendulum-v1, name it in env.metrics."),  # not 'score'
         ("", "scor", "; did you mean 'score'?"),
         ('env.metrics = ["success"]\n', "sucess", "; did you mean 'success'?"),
-        ('env.metrics = ["success"]\n', "won", "; if it is in the info of gymnasium:Pendulum-v1, name it in env.metrics."),
+        (
+            'env.metrics = ["success"]\n',
+            "won",
+            "; if it is in the info of gymnasium:Pendulum-v1, name it in env.metrics.",
+        ),
     ],
 )
 def test_a_metric_of_the_info_has_to_be_named(named: str, metric: str, said: str, tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ def draw_pictures(run: "shoal.Run") -> None:
     The video has as many frames as can be drawn in :data:`VIDEO_SECONDS`, and a line says so if that is not all.
     """
     from shoal.reporting.replays import chosen_seeds, recorded_episodes  # imports JAX
+    from shoal.training.episodes import SparsePictures
     from shoal.video.animation import affordable_frames
 
     recorded = {}  # the video's episodes and the report's, played once for both
@@ -154,6 +155,7 @@ def draw_pictures(run: "shoal.Run") -> None:
         if not frames:
             return run.draw(recorded[best], path)
         most = affordable_frames(frames[0], VIDEO_SECONDS / len(frames))
+        most = min(most, max(len(one.pictures) if isinstance(one, SparsePictures) else len(one) for one in frames))
         drawn = run.draw(recorded[best], path, most)
         if max(map(len, frames)) <= most:
             return drawn

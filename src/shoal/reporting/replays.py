@@ -36,6 +36,7 @@ least significant byte first, entry by entry of the list.
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -53,7 +54,7 @@ from shoal.runs.run import Run
 from shoal.spec import Discrete, EnvSpec
 from shoal.storage import folders
 from shoal.system.files import to_json
-from shoal.training.episodes import SHOWN_KEY, RecordedEpisode, record_each
+from shoal.training.episodes import SHOWN_KEY, Drawing, RecordedEpisode, record_each
 
 # Arrays of numbers as short text.
 
@@ -144,8 +145,12 @@ Recorded = Mapping[int, Sequence[RecordedEpisode]]
 """Recorded episodes of a run by seed."""
 
 
+SECONDS = 5.0
+"""Time that the pictures of an episode of a host environment take at most, about."""
+
+
 def recorded_episodes(
-    run: Run, seeds: Iterable[int], episodes: int = 2, greedy: bool | None = None
+    run: Run, seeds: Iterable[int], episodes: int = 2, greedy: bool | None = None, runs: int = 1
 ) -> dict[int, list[RecordedEpisode]]:
     """The episodes that ``Run.replay`` shows of each seed, with the policy's decisions; compiled once for all seeds.
 
@@ -154,6 +159,7 @@ def recorded_episodes(
         seeds: seeds of the run; with none, nothing is compiled.
         episodes: number of episodes per seed.
         greedy: act by the mode of the policy rather than by sampling; None for the run's own mode.
+        runs: the number of runs on the page, among which the pictures of a host environment are divided.
 
     Raises:
         InputError: the run does not have a seed, its environment cannot be built, or ``episodes`` is below 1.
@@ -170,7 +176,9 @@ def recorded_episodes(
     if algorithm.guided:  # its critic would act
         learner = learner._replace(critic=())
     each = [jax.tree.map(lambda x, row=row: x[row], learner) for row in rows]
-    found = record_each(env, algorithm, each, jax.random.key(SHOWN_KEY), episodes, greedy, decisions=True)
+    drawing = Drawing(math.ceil(scenes.PICTURES / runs), SECONDS / runs)
+    key = jax.random.key(SHOWN_KEY)
+    found = record_each(env, algorithm, each, key, episodes, greedy, decisions=True, drawing=drawing)
     return dict(zip(seeds, found, strict=True))
 
 
@@ -330,7 +338,7 @@ def replays(
     if not runs:
         return None
     known = recorded or {}
-    played = [_played(label, run, episodes, seeds, greedy, known.get(label, {})) for label, run in runs]
+    played = [_played(label, run, episodes, seeds, greedy, known.get(label, {}), len(runs)) for label, run in runs]
     document: dict[str, Any] = {}
     for detail in DETAILS:
         document = _document(played, detail, greedy)
@@ -347,12 +355,16 @@ def document_bytes(document: Mapping[str, Any]) -> int:
 
 
 def _played(
-    label: str, run: Run, episodes: int, seeds: Sequence[int] | None, greedy: bool | None, recorded: Recorded
+    label: str, run: Run, episodes: int, seeds: Sequence[int] | None, greedy: bool | None, recorded: Recorded, runs: int
 ) -> Played:
     chosen = chosen_seeds(run) if seeds is None else [(int(seed), "") for seed in seeds]
     missing = [seed for seed, _ in chosen if seed not in recorded]
-    found = {**recorded, **recorded_episodes(run, missing, episodes, greedy)}
-    return Played(label, run, chosen, [[(one, seen(run.env, one)) for one in found[seed]] for seed, _ in chosen])
+    found = {**recorded, **recorded_episodes(run, missing, episodes, greedy, runs)}
+
+    def kept(one: RecordedEpisode) -> tuple[RecordedEpisode, Seen]:
+        return one._replace(states=[], frames=None), seen(run.env, one)  # only the smaller pictures stay in memory
+
+    return Played(label, run, chosen, [[kept(one) for one in found[seed]] for seed, _ in chosen])
 
 
 def _document(played: Sequence[Played], detail: Detail, greedy: bool | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ gives the same trajectory as on two devices, for any number of workers.
 """
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from shoal.rollouts.fused import SEEDS, Act
 from shoal.rollouts.pool import RESETTING, Pool, workers_for
 from shoal.system import notices
 from shoal.system.notices import Warn
-from shoal.types import Box, EpisodeStats, PyTree, Step, Trajectory
+from shoal.types import Box, EpisodeStats, PyTree, Seconds, Step, Trajectory
 
 
 class Workers(NamedTuple):
@@ -373,10 +374,23 @@ class HostRollout:
         raise AssertionError("unreachable")
 
     def watch(
-        self, act: Act, learner: PyTree, keys: Key[Array, " 1"], greedy: bool = True
+        self,
+        act: Act,
+        learner: PyTree,
+        keys: Key[Array, " 1"],
+        greedy: bool = True,
+        pause: Callable[[Seconds], int] = lambda drawing: 1,
     ) -> Iterator[tuple[np.ndarray | None, np.ndarray | None, HostTimestep | None, dict[str, Array]]]:
         """One episode of a :class:`WatchedGame`: yields (picture, None, None, {}) at the start, then for each step its
         picture, the action [N, ...] as sent to the game, the timestep after it, and extras [1, 1 ...].
+
+        Args:
+            act: as the algorithm acts.
+            learner: with a seed axis of one.
+            keys: of the episode.
+            greedy: act by the mode of the policy rather than by sampling.
+            pause: (time that a picture took) -> the number of steps to the next one; the last step is always drawn.
+                Steps in between yield None in place of a picture.
 
         Raises:
             GameError: the game raised, or its process died or hung.
@@ -386,7 +400,19 @@ class HostRollout:
         assert isinstance(game, WatchedGame)
         self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))
         decide, board = self.acting(act, greedy), game.board
-        yield game.picture(), None, None, {}
+        left = 0
+
+        def picture(last: bool = False) -> np.ndarray | None:
+            nonlocal left
+            left -= 1
+            if left > 0 and not last:
+                return None
+            before = time.perf_counter()
+            found = game.picture()
+            left = pause(time.perf_counter() - before)
+            return found
+
+        yield picture(), None, None, {}
         for chunk in itertools.count():
             acting, _ = jax.device_get(self._seeds(keys, PLAYED, 0, chunk))
             for t in range(PLAYED):
@@ -396,7 +422,7 @@ class HostRollout:
                 outcome = copied(board.outcome, slice(None))
                 half.step = departed(outcome)
                 after = HostTimestep._make(leaf[0] for leaf in outcome)
-                yield game.picture(), board.action[0].copy(), after, extras
+                yield picture(bool(half.step.last[0])), board.action[0].copy(), after, extras
                 if half.step.last[0]:
                     return
 

@@ -1,5 +1,6 @@
 """Record episodes step by step and draw them."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
@@ -19,7 +20,7 @@ from shoal.rollouts.host import HostRollout, Parallelism
 from shoal.system import notices
 from shoal.training.evaluation import check_episodes
 from shoal.training.stopping import call
-from shoal.types import Algorithm, AnyEnvironment, Box, Environment, EnvSpec, Learner, PyTree, Scene, Step
+from shoal.types import Algorithm, AnyEnvironment, Box, Environment, EnvSpec, Learner, PyTree, Scene, Seconds, Step
 from shoal.video import animation
 from shoal.video.picture import Frame
 
@@ -39,7 +40,8 @@ class RecordedEpisode(NamedTuple):
     states: list[PyTree]
     """T + 1 states of a device environment; empty for a host environment."""
     frames: "Sequence[Frame] | None"
-    """T + 1 pictures; None if the environment has no renderer. Arrays are drawn when they are read."""
+    """T + 1 pictures; None if the environment has no renderer. Arrays of a device environment are drawn when they are
+    read; those of a host environment may be :class:`SparsePictures`."""
     actions: np.ndarray
     """[T, N] or [T, N, A]."""
     rewards: np.ndarray
@@ -51,6 +53,28 @@ class RecordedEpisode(NamedTuple):
     policy computed in it (``Algorithm.inspect``); None unless requested."""
     ended: bool = True
     """Whether the episode ended; False if it was truncated at the largest number of recorded steps."""
+
+
+class Drawing(NamedTuple):
+    """How much of an episode of a host environment is drawn, at equal intervals: each picture takes time and memory."""
+
+    most: int
+    """Largest number of pictures of the longest episode that is recorded, beside the last one."""
+    seconds: Seconds
+    """Time that they take at most, about."""
+
+    def pause(self, spec: EnvSpec) -> Callable[[Seconds], int]:
+        """(time that a picture took) -> the number of steps to the next one."""
+        steps, fastest = min(spec.horizon, SHOWN) + 1, math.inf
+
+        def pause(drawing: Seconds) -> int:
+            nonlocal fastest
+            first, fastest = fastest == math.inf, min(fastest, drawing)
+            if first:
+                return 1  # the first drawing may load the renderer
+            return max(math.ceil(steps / self.most), math.ceil(fastest * steps / self.seconds))
+
+        return pause
 
 
 def record_episodes(
@@ -91,16 +115,22 @@ def record_each(
     episodes: int,
     greedy: bool = True,
     decisions: bool = False,
+    drawing: Drawing | None = None,
 ) -> list[list[RecordedEpisode]]:
-    """:func:`record_episodes` with each of several learners, from the same initial states; compiled once."""
+    """:func:`record_episodes` with each of several learners, from the same initial states; compiled once.
+
+    ``drawing`` limits the pictures of host environments; None draws every timestep.
+    """
     check_episodes(episodes)
     keys = jax.random.split(key, episodes)
     act = observing(algorithm) if decisions else algorithm.act
     if isinstance(env, HostEnvironment):
 
         def watched(draws: bool) -> list[list[RecordedEpisode]]:
+            pause = (drawing or Drawing(SHOWN + 1, math.inf)).pause(env.spec)
             with closing(_watching(env, algorithm, draws)) as rollout:
-                return [[_recorded(rollout, act, one, key, greedy, decisions) for key in keys] for one in learners]
+                play = partial(_recorded, rollout, act, greedy=greedy, decisions=decisions, pause=pause)
+                return [[play(one, key) for key in keys] for one in learners]
 
         try:
             return watched(draws=True)
@@ -199,14 +229,43 @@ def _pictures(render: Callable[[PyTree], Frame], states: Sequence[PyTree]) -> Se
     return Pictures([partial(render, state) for state in states])
 
 
+class SparsePictures(Sequence[Frame]):
+    """The pictures of an episode of which not all timesteps were drawn: the others have the last picture before."""
+
+    def __init__(self, at: Sequence[int], pictures: Sequence[Frame], length: int):
+        """``at``: the timesteps that were drawn, from 0 on; ``length``: the number of all."""
+        self.at, self.pictures, self.length = np.asarray(at), pictures, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, index: int) -> Frame: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Frame]: ...
+
+    def __getitem__(self, index: int | slice) -> Frame | list[Frame]:
+        if isinstance(index, slice):
+            return [self[t] for t in range(self.length)[index]]
+        return self.pictures[int(np.searchsorted(self.at, range(self.length)[index], side="right")) - 1]
+
+
 def _recorded(
-    rollout: HostRollout, act: Act, learner: Learner, key: Array, greedy: bool, decisions: bool
+    rollout: HostRollout,
+    act: Act,
+    learner: Learner,
+    key: Array,
+    greedy: bool,
+    decisions: bool,
+    pause: Callable[[Seconds], int],
 ) -> RecordedEpisode:
     """One episode of the only game of ``rollout``."""
     one = jax.tree.map(lambda x: x[None], learner)
-    frames, actions, rewards, metrics, told, ended = [], [], [], (), [], False
-    for frame, action, outcome, extras in rollout.watch(act, one, key[None], greedy):
-        frames.append(frame)
+    frames, actions, rewards, metrics, told, ended = {}, [], [], (), [], False
+    for frame, action, outcome, extras in rollout.watch(act, one, key[None], greedy, pause):
+        if frame is not None:
+            frames[len(actions) + (action is not None)] = frame
         if action is not None and outcome is not None:
             actions.append(action)
             rewards.append(outcome.reward)
@@ -215,7 +274,10 @@ def _recorded(
             told.append(jax.device_get(extras) if decisions else {})
         if len(actions) == SHOWN:
             break
-    drawn = None if any(frame is None for frame in frames) else frames
+    drawn = None
+    if 0 in frames:
+        drawn, length = list(frames.values()), len(actions) + 1
+        drawn = drawn if len(drawn) == length else SparsePictures(list(frames), drawn, length)
     noted = {name: np.stack([each[name][0, 0] for each in told]) for name in told[0]} if decisions else None
     known = _known(rollout.env.spec, metrics)
     return RecordedEpisode([], drawn, np.stack(actions), np.stack(rewards), known, noted, ended)
