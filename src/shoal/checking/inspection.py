@@ -170,7 +170,8 @@ def _played(player: Copy, built: Built, episodes: int, steps: int, seed: int) ->
         left -= episode.steps
         if episode.error is not None:
             break
-    return rules.Played(spec, done, built.bounds, built.limit)
+    asked = built.limit > spec.horizon and all(episode.error is None for episode in done)
+    return rules.Played(spec, done, built.bounds, built.limit, player.overran() if asked else 0)
 
 
 def _repeated(checked: Checked, player: Copy, built: Built, episode: Episode) -> tuple[Finding, bool] | None:

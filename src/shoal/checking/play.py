@@ -111,6 +111,11 @@ class HostInstance:
         self._out.first[...] = False
         return self._copy()
 
+    @property
+    def overran(self) -> int:
+        """The number of episodes that went on after a limit that an attribute of the environment seems to hold."""
+        return getattr(_inner(self.game), "overran", 0)
+
     def close(self) -> None:
         """Free the game's resources."""
         self.game.close()
@@ -127,10 +132,14 @@ class HostInstance:
 def _limit(game: Any, horizon: int) -> int:
     """Where an adapter cuts an episode off, which may be a round after the horizon (``limits`` in
     ``adapters/gymnasium.py``); the horizon for other games."""
+    return getattr(_inner(game), "_limit", horizon)
+
+
+def _inner(game: Any) -> Any:
+    """The adapter's game within wrappers; None if it is a game of another kind."""
     while isinstance(game, WrappedGame):
         game = game._inner
-    adapted = type(game).__module__.startswith(f"{adapters.__name__}.")
-    return getattr(game, "_limit", horizon) if adapted else horizon
+    return game if type(game).__module__.startswith(f"{adapters.__name__}.") else None
 
 
 class Instance(Protocol):
@@ -168,6 +177,10 @@ class Copy:
     def close(self) -> float:
         """Free its resources; returns the seconds that it took."""
         return self._call("close", self._number, limit=self._limit)
+
+    def overran(self) -> int:
+        """The number of its episodes that went on after a limit that an attribute seems to hold."""
+        return self._call("overran", self._number, limit=self._limit)
 
     def _timed(self, method: str, argument: Any) -> HostTimestep:
         timestep, seconds = self._call(method, self._number, argument, limit=self._limit)

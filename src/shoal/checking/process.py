@@ -151,6 +151,10 @@ class Subject:
         self.instances[copy].close()
         return time.perf_counter() - before
 
+    def overran(self, copy: int) -> int:
+        """The number of episodes that went on after a limit that an attribute of the environment seems to hold."""
+        return getattr(self.instances[copy], "overran", 0)
+
     def rate(self) -> tuple[float, float]:
         """Steps per second of many compiled copies, and the compile time in seconds."""
         from shoal.checking.device import vmapped_rate

@@ -23,6 +23,8 @@ class Played(NamedTuple):
     """Float [N, O], the smallest and the largest value of each observation by its space, if known."""
     limit: int = 0
     """Steps after which an episode was not played any further; 0: the horizon."""
+    overran: int = 0
+    """Episodes that went on after a limit that an attribute of the environment seems to hold, and were cut off."""
 
 
 Rule = Callable[[Played], Iterator[Finding]]
@@ -424,6 +426,15 @@ def time_limits(played: Played) -> Iterator[Finding]:
             f"the horizon is {DEFAULT_LIMIT} steps, Shoal's default for an environment without a time limit: longer "
             f"episodes are truncated there. Set a limit in the environment (max_episode_steps, max_cycles, or the true "
             f"horizon in its spec), or train with --time-limit.",
+        )
+    if played.overran:
+        yield Finding(
+            "warning",
+            "time limit",
+            f"{played.overran} of {len(played.episodes)} episodes were not over after {spec.horizon} steps, which an "
+            f"attribute of the environment seems to limit them to (max_cycles, max_steps, episode_limit or the like), "
+            f"and were cut off at {played.limit}. If it means something else, give the environment the attribute "
+            f"max_cycles with the true limit, which is read first.",
         )
     ended = [e for e in played.episodes if e.ended]
     lengths = {e.steps for e in ended}

@@ -101,6 +101,39 @@ def test_a_check_plays_up_to_where_an_episode_is_cut_off(kind, options):
     assert dict(report.facts)["played"].startswith("2 episodes, 6 steps")
 
 
+@pytest.mark.parametrize(("ends", "told"), [(3, False), (99, True)])
+def test_a_check_tells_of_an_attribute_that_limits_no_episode(ends, told):
+    report = check(functools.partial(Late, ends=ends), episodes=2, isolate=False)
+    said = "2 of 2 episodes were not over after 2 steps, which an attribute of the environment seems to limit them to"
+    assert any(finding.level == "warning" and said in finding.sentence for finding in report.findings) == told
+
+
+class Endless(gymnasium.Env):
+    """Alone, or a team by Tuples; what it calls ``max_steps`` is no limit."""
+
+    max_steps = 2
+
+    def __init__(self, agents: int = 1):
+        self.agents, one, seen = agents, spaces.Discrete(2), spaces.Box(0, 1, (1,))
+        self.action_space = one if agents == 1 else spaces.Tuple([one] * agents)
+        self.observation_space = seen if agents == 1 else spaces.Tuple([seen] * agents)
+
+    def reset(self, *, seed=None, options=None):
+        return (np.zeros(1) if self.agents == 1 else (np.zeros(1),) * self.agents), {}
+
+    def step(self, action):
+        return self.reset()[0], 0.0 if self.agents == 1 else [0.0] * self.agents, False, False, {}
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+def test_episodes_that_go_on_after_such_a_limit_are_counted(agents):
+    timestep, step, game = started(made(Endless, agents=agents))
+    for _ in range(3):
+        assert game.overran == 0
+        step([0] * agents)
+    assert timestep.last and game.overran == 1
+
+
 class Silent(Parade):
     """Says nothing of anybody at its end."""
 

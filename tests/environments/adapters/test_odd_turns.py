@@ -101,6 +101,20 @@ def test_a_time_limit_counts_moves_of_all_agents():
     assert timestep.last
 
 
+class Unlimited(Rounds):
+    """What it calls ``max_steps`` is no limit of rounds."""
+
+    max_steps = 1
+
+
+@pytest.mark.parametrize(("ends", "counted"), [(6, 0), (99, 1)])
+def test_a_game_that_goes_on_after_the_limit_of_an_attribute_is_counted(ends, counted):
+    timestep, step, game = started(Unlimited, ends=ends)
+    while not timestep.last:
+        step([0, 0, 0])
+    assert game.overran == counted and game.spec.horizon == 3
+
+
 def test_a_time_limit_counts_moves():
     pytest.importorskip("pettingzoo.classic.connect_four_v3")
     timestep, step, game = started("pettingzoo:classic.connect_four_v3", time_limit=2)

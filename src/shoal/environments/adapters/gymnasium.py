@@ -36,7 +36,8 @@ class Limits(NamedTuple):
     horizon: int
     """Length of the longest episode, as far as is known."""
     cut: int
-    """Steps after which Shoal truncates an episode."""
+    """Steps after which Shoal truncates an episode; more than ``horizon`` if that is the value of an attribute. A game
+    counts in ``overran`` the episodes that went on even then, for which the attribute is no limit."""
 
 
 def limits(env: Any, given: int | None, name: str, moves: int = 1) -> Limits:
@@ -192,6 +193,7 @@ class _Solo:
         action, dims, self._acts = spaces.actions([env.action_space], name)
         self._env = env
         horizon, self._limit = limits(env, time_limit, name)
+        self.overran = 0
         self._indices, self._space = isinstance(action, Discrete), action
         self._named, self._masked = observation.named, observation.masked
         self._told = _action_masks(env) if self._indices else None
@@ -220,8 +222,11 @@ class _Solo:
         if flag(terminated, "terminated"):
             out.discount[0] = 0.0
             out.last[...] = True
-        elif flag(truncated, "truncated") or self._time >= self._limit:
+        elif flag(truncated, "truncated"):
             out.last[...] = True
+        elif self._time >= self._limit:
+            out.last[...] = True
+            self.overran += self._limit > self.spec.horizon
 
     def _write(self, seen: Any, info: Any, out: HostTimestep) -> None:
         row = self._read(seen)
@@ -277,6 +282,7 @@ class _Team:
         self._named = [observation.named and isinstance(action, Discrete) for observation in observations]
         self._masked = [observation.masked for observation in observations]
         horizon, self._limit = limits(env, time_limit, name)
+        self.overran = 0
         self._time = 0
         self._gone = np.zeros(len(acts), bool)
         spec = spaces.spec_of_spaces(name, agents, observations, acts, (action, dims), None, horizon, metrics)
@@ -303,7 +309,10 @@ class _Team:
         ]
         out.reward[self._gone] = 0.0
         ended, cut = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
-        end(out, self._gone, ended, cut | (self._time >= self._limit))
+        late = self._time >= self._limit
+        if late and not (self._gone | ended | cut).all():
+            self.overran += self._limit > self.spec.horizon
+        end(out, self._gone, ended, cut | late)
 
     def _flags(self, values: Any, what: str) -> np.ndarray:
         """bool [N] from one flag for all agents, or one each."""

@@ -34,6 +34,7 @@ class TurnGame:
     def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
         self._env = env
         horizon, self._limit = limits(env, time_limit, name, moves=len(env.possible_agents))
+        self.overran = 0
         self._team = Team(env, name, horizon, metrics, turns=True)
         self._places = {agent: i for i, agent in enumerate(self._team.agents)}
         self._time = 0
@@ -73,7 +74,11 @@ class TurnGame:
             raise ValueError(f"the cumulative rewards lack {unpaid[0]!r}, which agents lists.")
         ends = [a not in here or flag(env.terminations[a], "the termination of", a) for a in agents]
         cuts = [a in here and flag(env.truncations[a], "the truncation of", a) for a in agents]
-        ends, cuts = np.array(ends), np.array(cuts) | (self._time >= self._limit)
+        ends, cuts = np.array(ends), np.array(cuts)
+        if self._time >= self._limit:
+            if not (ends | cuts).all():
+                self.overran += self._limit > self.spec.horizon
+            cuts[:] = True
         self._gone &= ends | cuts  # an agent that joins later is there from when it is listed
         alone = np.flatnonzero(cuts & ~ends & ~self._gone)
         over, last = (self._gone | ends | cuts).all(), {agents[i]: env.observe(agents[i]) for i in alone}
@@ -277,6 +282,7 @@ class _ParallelGame:
     def __init__(self, env: Any, name: str, time_limit: int | None, metrics: Sequence[str] = ()):
         self._env = env
         horizon, self._limit = limits(env, time_limit, name)
+        self.overran = 0
         state = getattr(type(getattr(env, "unwrapped", env)), "state", None)
         module = getattr(state, "__module__", "")
         # Multiwalker reports its time limit as a termination.
@@ -321,6 +327,8 @@ class _ParallelGame:
             elif any(agent in listed for listed in (here, seen, ended, cut)):
                 raise ValueError(f"rewards lack {agent!r}, which has acted.")
         late = self._time >= self._limit
+        if late and any(not (ended.get(agent) or cut.get(agent)) for agent in here):
+            self.overran += self._limit > self.spec.horizon
         if late or not self._all_here or len(here) < len(agents) or any(ended.values()) or any(cut.values()):
             # An agent that is not listed any more at the time limit has been truncated.
             cuts = np.array([cut.get(a, self._time >= self.spec.horizon and a not in here) for a in agents]) | late
