@@ -122,6 +122,17 @@ def test_an_environment_without_gymnasiums_base_class_is_drawn():
     assert picture is not None and picture.shape == (4, 5, 3)
 
 
+class Transparent(Plain):
+    def render(self):
+        return np.full((4, 5, 4), [1, 2, 3, 255], np.uint8)  # as the canvas of Matplotlib gives it
+
+
+def test_a_picture_with_transparency_is_drawn_without():
+    game = made(Transparent).make(render=True)
+    picture = game.render()
+    assert picture is not None and picture.shape == (4, 5, 3) and (picture == [1, 2, 3]).all()
+
+
 class Foragers(gymnasium.Env):
     """Two agents in Tuples; the first ends on step 2, the second on step 3."""
 

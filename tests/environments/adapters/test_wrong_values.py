@@ -249,7 +249,7 @@ class Alone(gymnasium.Env):
         ({"terminated": 2}, "terminated is 2, neither True nor False"),
         ({"mask": np.ones(1, np.int8)}, "agent_0's action_mask has 1 entries for 2 actions"),
         ({"mask": np.ones(3, np.int8)}, "agent_0's action_mask has 3 entries for 2 actions"),
-        ({"several": True}, "rewards must have an entry for each of the 2 agents"),
+        ({"several": True}, "must have an entry for each of the 2 agents, since two Tuple spaces of 2 parts each are"),
         ({"several": True, "reward": [1.0]}, "rewards must have an entry for each of the 2 agents"),
         ({"several": True, "reward": [1.0, "2"]}, "the reward of agent 1 is '2'"),
         ({"several": True, "reward": [1, 2], "terminated": ["no", "yes"]}, "terminated of agent 0 is 'no'"),

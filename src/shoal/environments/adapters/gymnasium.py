@@ -322,7 +322,11 @@ class _Team:
 
     def _each(self, values: Any, what: str) -> Any:
         if np.ndim(values) == 0 or len(values) != len(self._gone):
-            raise ValueError(f"{what} must have an entry for each of the {len(self._gone)} agents.")
+            n = len(self._gone)
+            raise ValueError(
+                f"{what} must have an entry for each of the {n} agents, since two Tuple spaces of {n} parts each are "
+                f"those of a team; for a single agent make one of the two spaces a Dict."
+            )
         return values
 
     def _write(self, seen: Any, out: HostTimestep) -> None:
@@ -347,9 +351,12 @@ class _Team:
 
 
 def rendered_picture(draw: Callable[[], Any] | None) -> np.ndarray | None:
-    """The RGB picture from ``draw``, an environment's ``render``; None if it has none. Other exceptions are raised."""
+    """The RGB picture from ``draw``, an environment's ``render``, without its transparency (Matplotlib's canvas has
+    one); None if it has none. Other exceptions are raised."""
     try:
         drawn = None if draw is None else draw()
     except NotImplementedError:
         return None
-    return drawn if isinstance(drawn, np.ndarray) and drawn.ndim == 3 else None
+    if not isinstance(drawn, np.ndarray) or drawn.ndim != 3:
+        return None
+    return drawn[..., :3] if drawn.shape[2] == 4 else drawn
