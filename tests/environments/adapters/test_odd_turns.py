@@ -101,6 +101,21 @@ def test_a_time_limit_counts_moves_of_all_agents():
     assert timestep.last
 
 
+class Lingering(Rounds):
+    """Does nothing where the player on turn has ended."""
+
+    def step(self, action):
+        if action is not None:
+            super().step(action)
+
+
+def test_a_player_that_has_ended_and_stays_on_turn_is_an_error_and_no_hang():
+    _, step, _ = started(Lingering)
+    step([0, 0, 0])
+    with pytest.raises(ValueError, match=r"step\(None\) leaves 'p_1', which has ended, in agents and on turn"):
+        step([0, 0, 0])
+
+
 class Unlimited(Rounds):
     """What it calls ``max_steps`` is no limit of rounds."""
 

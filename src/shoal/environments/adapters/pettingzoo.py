@@ -100,10 +100,20 @@ class TurnGame:
         return here
 
     def _skip(self) -> None:
-        """Step agents that have ended, as AEC requires before another agent can move."""
+        """Step agents that have ended, as AEC requires before another agent can move.
+
+        Raises:
+            ValueError: one of them is still on turn after that, as it would be for ever.
+        """
         env = self._env
         while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
+            over = env.agent_selection
             env.step(None)
+            if env.agent_selection == over and over in env.agents:
+                raise ValueError(
+                    f"step(None) leaves {over!r}, which has ended, in agents and on turn; it must remove it, as "
+                    f"AECEnv._was_dead_step does."
+                )
 
     def _write(self, out: HostTimestep, last: Mapping[Any, Any] = MappingProxyType({})) -> None:
         env = self._env
