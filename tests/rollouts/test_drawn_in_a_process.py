@@ -71,7 +71,7 @@ def test_some_timesteps_of_an_episode_are_drawn() -> None:
         """The timesteps drawn of the second episode, what each timestep shows, and the number of steps."""
         found = episodes.record_each(env, ALGORITHM, [learner], key, 2, drawing=drawing)[0][1]
         assert isinstance(found.frames, episodes.SparsePictures) and len(found.frames) == len(found.rewards) + 1
-        assert np.max(found.frames[-1]) == 10 * len(found.rewards) and len(found.frames[1:3]) == 2
+        assert np.max(np.asarray(found.frames[-1])) == 10 * len(found.rewards) and len(found.frames[1:3]) == 2
         return found.frames.at.tolist(), [int(np.max(np.asarray(x))) // 10 for x in found.frames], len(found.rewards)
 
     horizon = env.spec.horizon

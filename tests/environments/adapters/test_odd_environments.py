@@ -127,7 +127,8 @@ class Endless(gymnasium.Env):
 
 @pytest.mark.parametrize("agents", [1, 2])
 def test_episodes_that_go_on_after_such_a_limit_are_counted(agents):
-    timestep, step, game = started(made(Endless, agents=agents))
+    timestep, step, played = started(made(Endless, agents=agents))
+    game: Any = played
     for _ in range(3):
         assert game.overran == 0
         step([0] * agents)
@@ -338,7 +339,7 @@ class Contributed(Hinting):
         return [1, 0, 1, 1] if self.several else np.arange(3) == self.time
 
 
-def limited(**options: Any) -> gymnasium.Env:
+def limited(**options: Any) -> Any:
     return gymnasium.wrappers.TimeLimit(Contributed(**options), 5)
 
 

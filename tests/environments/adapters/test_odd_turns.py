@@ -124,7 +124,8 @@ class Unlimited(Rounds):
 
 @pytest.mark.parametrize(("ends", "counted"), [(6, 0), (99, 1)])
 def test_a_game_that_goes_on_after_the_limit_of_an_attribute_is_counted(ends, counted):
-    timestep, step, game = started(Unlimited, ends=ends)
+    timestep, step, played = started(Unlimited, ends=ends)
+    game: Any = played
     while not timestep.last:
         step([0, 0, 0])
     assert game.overran == counted and game.spec.horizon == 3
