@@ -81,21 +81,22 @@ def test_missing_runs_are_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"commit": "cd" * 20}, "**The tables mix 2 commits:**\n\n- commit `abababababab`: 7 runs\n- commit `cdcdcd"),
-        ({"changed": True}, "- commit `abababababab` with changed files: 1 run\n"),
-        ({"commit": None}, "- an installed Shoal without commit, version 0.1.0: 1 run\n"),
+        ({"commit": "cd" * 20}, "- Code:\n  - commit `abababababab`: 7 runs\n  - commit `cdcdcdcdcdcd`: 1 run\n"),
+        ({"changed": True}, "  - commit `abababababab` with changed files: 1 run\n"),
+        ({"commit": None}, "  - an installed Shoal without commit, version 0.1.0: 1 run\n"),
     ],
 )
 def test_a_page_states_several_commits(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     assert "The tables mix" not in drawn(tmp_path)
-    assert said in drawn(tmp_path, **changes)
+    text = drawn(tmp_path, **changes)
+    assert "**The tables mix 2 commits** ([which](#how-it-was-made))." in text and said in text
 
 
 def test_a_page_states_several_machines(tmp_path: Path) -> None:
     cell = cells_of(write_study_file(tmp_path))[0]
     other = made_record(cell).hardware | {"processor": "Another | <b>"}
     text = drawn(tmp_path, hardware=other)
-    assert "**The tables mix 2 machines:**" in text and "Another  b, 2 cores" in text and "<b>" not in text
+    assert "**The tables mix 2 machines** (" in text and "  - Another  b, 2 cores" in text and "<b>" not in text
     slower = made_record(cell).hardware | {"product_gflops": 80.0}
     text = drawn(tmp_path, hardware=slower)
     assert "The tables mix" not in text and "2 × cpu; 80 to 100 GFLOP/s in a 2048³ float32 product." in text

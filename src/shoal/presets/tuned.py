@@ -367,7 +367,8 @@ _Q: list[tuple[str, Flags]] = [
     ("lbf/*", _Q_FORAGING),
     ("*", _ANYWHERE),
 ]
-# Study normalisation_q: QMIX learns more with layer normalisation on both tuning tasks. Its relatives were not measured.
+# Study normalisation_q: QMIX learns more with layer normalisation on both tuning tasks. Its relatives were not
+# measured.
 _QMIX: list[tuple[str, Flags]] = [
     (pattern, flags | {"layer_norm": True} if pattern.startswith(("mpe/", "lbf/")) else flags) for pattern, flags in _Q
 ]

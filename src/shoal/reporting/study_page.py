@@ -23,7 +23,7 @@ from shoal.reporting.page import (
 )
 from shoal.studies import contents as study_contents
 from shoal.studies.charts import Chart, charts_of
-from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Contents, contents_of, count_text
+from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Contents, contents_of
 from shoal.studies.crossplay import Played
 from shoal.studies.levels import NO_LEVELS, Levels
 from shoal.studies.plan import Cell
@@ -90,10 +90,9 @@ def _lead(study: StudyFile, found: Contents) -> Html:
     if found.missing:
         parts.append(tag("p", f"{found.missing} of {found.runs} runs are missing.", class_="warning"))
     parts += [tag("p", sentence, class_="warning") for sentence in (*found.undecided, *found.stale, *found.changes)]
-    for mixture in found.mixtures:
-        each = [f"{one}: {count_text(count, 'run')}" for one, count in mixture.each.items()]
-        said = tag("p", tag("strong", f"The tables mix {len(mixture.each)} {mixture.what}:"))
-        parts.append(tag("div", said, bullets(each), class_="warning"))
+    if found.mixed:
+        which = tag("a", "which", href="#machine")
+        parts.append(tag("p", f"The tables mix {found.mixed} (", which, ").", class_="warning"))
     return joined_html(*parts)
 
 

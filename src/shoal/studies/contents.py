@@ -4,6 +4,7 @@ They depend only on the study's file, its records, and on later changes of the u
 are not escaped here; the writers of the pages escape them.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -137,15 +138,6 @@ def _said(
 # The contents.
 
 
-class Mixture(NamedTuple):
-    """A warning: the records were made on several commits or machines."""
-
-    what: str
-    """``commits`` or ``machines``."""
-    each: dict[str, int]
-    """The number of runs on each."""
-
-
 DIFFERING_TITLE = "Flags that differ beyond the axes"
 DIFFERING_NOTE = "Presets and overrides give rows of the tables these values; the axes do not name them."
 
@@ -160,7 +152,8 @@ class Contents(NamedTuple):
     missing: int
     """Number of runs without a record."""
     runs: int
-    mixtures: tuple[Mixture, ...]
+    mixed: str
+    """``2 commits and 3 machines`` if the runs of the tables were made on several of either; else empty."""
     changes: tuple[str, ...]
     """A sentence for each of the user's modules that has changed since runs were recorded."""
     stale: tuple[str, ...]
@@ -176,7 +169,8 @@ class Contents(NamedTuple):
     each_run: Rows
     """A row for each run, with the score of each seed."""
     conditions: dict[str, list[str]]
-    """Conditions under which the records were made, by topic; empty without records."""
+    """Conditions under which the records were made, by topic; empty without records. Where they differ, each says of
+    how many runs."""
 
 
 def contents_of(
@@ -196,10 +190,6 @@ def contents_of(
         games: the groups of its cross-play (:func:`shoal.studies.crossplay.crossplays_of`).
     """
     made = [records[cell.name] for cell in cells if cell.name in records]
-    mixtures = (
-        _mixture("commits", [commit_text(record) for record in made]),
-        _mixture("machines", [record.machine for record in made]),
-    )
     old = stale_records(cells, records)
     marked = frozenset(old)
     return Contents(
@@ -207,7 +197,7 @@ def contents_of(
         undecided=undecided(study, cells, records),
         missing=len(cells) - len(made),
         runs=len(cells),
-        mixtures=tuple(mixture for mixture in mixtures if mixture is not None),
+        mixed=_mixed(made),
         changes=tuple(one.sentence for one in changed_modules(cells, records)),
         stale=_stale(old, cells),
         tables=(
@@ -247,9 +237,9 @@ def commit_text(record: Record | CrossplayRecord) -> str:
     return f"commit {record.commit[:12]}" + (" with changed files" if record.changed else "")
 
 
-def _mixture(what: str, each: Sequence[str]) -> Mixture | None:
-    counts = {one: each.count(one) for one in dict.fromkeys(each)}
-    return Mixture(what, counts) if len(counts) > 1 else None
+def _mixed(made: Sequence[Record]) -> str:
+    numbers = {"commit": len({commit_text(record) for record in made}), "machine": len({one.machine for one in made})}
+    return " and ".join(count_text(number, what) for what, number in numbers.items() if number > 1)
 
 
 def _ranges(ranges: Sequence[ScoreRange]) -> Rows:
@@ -308,7 +298,7 @@ def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collecti
 
 
 def _conditions(made: Sequence[Record]) -> dict[str, list[str]]:
-    """Evaluation, convention of the score, commit, hardware and versions, each as often as it differs."""
+    """Evaluation, convention of the score, commit, hardware, versions; where they differ, with the number of runs."""
     if not made:
         return {}
     evaluations, scores = [], []
@@ -328,7 +318,12 @@ def _conditions(made: Sequence[Record]) -> dict[str, list[str]]:
         "Machine": [f"{record.machine}{_rates(made, record.machine)}" for record in made],
         "Versions": versions,
     }
-    return {what: list(dict.fromkeys(texts)) for what, texts in every.items()}
+    return {what: _counted(texts) for what, texts in every.items()}
+
+
+def _counted(texts: Sequence[str]) -> list[str]:
+    counts = Counter(texts)
+    return [f"{text}: {count_text(count, 'run')}" for text, count in counts.items()] if len(counts) > 1 else [*counts]
 
 
 def _versions_text(record: Record | CrossplayRecord) -> str:

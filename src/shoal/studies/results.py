@@ -13,7 +13,7 @@ from shoal.plots import figures
 from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import marl_eval as marl_eval_format
 from shoal.studies.charts import charts_of
-from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, Mixture, contents_of, count_text
+from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, contents_of
 from shoal.studies.crossplay import Played, crossplays_of
 from shoal.studies.exchange import to_marl_eval
 from shoal.studies.levels import NO_LEVELS, Levels, levels_of
@@ -56,6 +56,8 @@ def draw_figures(
 
 # The page.
 
+_MADE = "How it was made"
+
 
 def markdown_page(
     study: StudyFile,
@@ -87,7 +89,8 @@ def markdown_page(
     parts += [f"**{one}**" for one in found.undecided]
     parts += [f"**{_plain(sentence)}**" for sentence in found.changes]
     parts += [f"**{one}**" for one in found.stale]
-    parts += [_mixture(one) for one in found.mixtures]
+    if found.mixed:
+        parts.append(f"**The tables mix {found.mixed}** ([which](#{_MADE.lower().replace(' ', '-')})).")
     for section in found.tables:
         parts += _section(section)
     if found.differing:
@@ -99,8 +102,7 @@ def markdown_page(
         parts += ["## Published values", markdown_table(found.references)]
     parts += ["## Runs", markdown_table(found.each_run)]
     if found.conditions:
-        lines = [f"- {what}: {'; '.join(map(_plain, texts))}." for what, texts in found.conditions.items()]
-        parts += ["## How it was made", "\n".join(lines)]
+        parts += [f"## {_MADE}", "\n".join(_condition(what, texts) for what, texts in found.conditions.items())]
     return markdown_text("\n\n".join(part.strip("\n") for part in parts if part) + "\n")
 
 
@@ -119,9 +121,10 @@ def _section(section: Section) -> list[str]:
     ]
 
 
-def _mixture(mixture: Mixture) -> str:
-    listed = "\n".join(f"- {_plain(one)}: {count_text(count, 'run')}" for one, count in mixture.each.items())
-    return f"**The tables mix {len(mixture.each)} {mixture.what}:**\n\n{listed}"
+def _condition(what: str, texts: Sequence[str]) -> str:
+    if len(texts) == 1:
+        return f"- {what}: {_plain(texts[0])}."
+    return "\n".join([f"- {what}:", *(f"  - {_plain(text)}" for text in texts)])
 
 
 def _plain(text: str) -> str:
