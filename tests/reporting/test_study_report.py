@@ -143,6 +143,11 @@ def test_mixed_commits_and_machines_are_warned_of(tmp_path: Path) -> None:
     assert "Another, 1 core; devices: 4 × cpu: 1 run" in found.text
 
 
+def test_a_section_has_the_notes_of_the_file(tmp_path: Path) -> None:
+    found = report(study(tmp_path, FILE.replace('"Q?"', '"Q?"\nnotes = "Of `gamma` alone."'))[0])
+    assert "Notes Of gamma alone." in found.text
+
+
 def test_the_same_records_give_the_same_bytes(tmp_path: Path) -> None:
     path, _ = study(tmp_path)
     first = library.report(path, runs=tmp_path / "out")

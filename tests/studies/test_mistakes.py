@@ -26,6 +26,12 @@ MISTAKES = {
     "no title": ('title = "T"', "", "title is missing; it must be a string."),
     "a title that is a number": ('title = "T"', "title = 3", "title must be a string, not 3."),
     "an empty question": ('"Q?"', '" "', "question must be a string of printable characters that is not empty."),
+    "an empty note": (
+        '"Q?"',
+        '"Q?"\nnotes = ["A note.", ""]',
+        "notes must be a string of printable characters that is not empty.",
+    ),
+    "a note that is a number": ('"Q?"', '"Q?"\nnotes = [3]', "notes must be a string, or a list of them, not [3]."),
     "a table that is a value": (
         '"Q?"',
         '"Q?"\nevaluation = 3',

@@ -67,6 +67,17 @@ def test_without_tables_there_is_one_of_everything(tmp_path: Path) -> None:
     assert head == ["algorithm", "gamma", "matrix/climbing", "matrix/two_step"] and len(rows) == 4
 
 
+def test_notes_stand_below_the_tables(tmp_path: Path) -> None:
+    noted = FIVE.replace('"Q?"', '"Q?"\nnotes = ["One\\nline.", "Another."]')
+    text = drawn(tmp_path, noted)
+    tables, notes, flags_and_runs = (
+        text.index("## Score by"),
+        text.index("## Notes\n\n- One line.\n- Another.\n"),
+        text.index("## Runs"),
+    )
+    assert tables < notes < flags_and_runs and "## Notes" not in drawn(tmp_path, FIVE)
+
+
 def test_missing_runs_are_shown(tmp_path: Path) -> None:
     text = drawn(tmp_path, leave_out=1)
     assert "**1 of 8 runs are missing.**" in text and text.count("missing") == 2 + 3 + 3

@@ -65,6 +65,8 @@ def study_page(
             _table(found.differing, DIFFERING_TITLE, hidden=True), tag("p", DIFFERING_NOTE, class_="note")
         )
         sections.insert(len(tables), Section("flags", DIFFERING_TITLE, body))
+    if study.notes:
+        sections.insert(len(tables), Section("notes", "Notes", bullets([with_code(note) for note in study.notes])))
     if found.references:
         sections.append(
             Section("published", "Published values", _table(found.references, "Published values, and here"))

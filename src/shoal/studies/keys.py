@@ -56,9 +56,16 @@ class Keys:
     def text(self, key: str, default: Any = REQUIRED) -> str:
         """Take a printable text that is not empty."""
         value = self.take(key, "a string", (str,), default)
-        if value is not default and (not value.strip() or not value.replace("\n", " ").isprintable()):
+        return value if value is default else self._line(key, value)
+
+    def _line(self, key: str, value: str) -> str:
+        if not value.strip() or not value.replace("\n", " ").isprintable():
             self.refuse(key, "must be a string of printable characters that is not empty.")
-        return " ".join(value.split()) if isinstance(value, str) else value
+        return " ".join(value.split())
+
+    def lines(self, key: str) -> tuple[str, ...]:
+        """Take a printable text or a list of them, none of them empty; none if the key is missing."""
+        return tuple(self._line(key, one) for one in self.texts(key, "a string") or ())
 
     def number(self, key: str, default: Any = REQUIRED) -> float | None:
         """Take a finite number."""

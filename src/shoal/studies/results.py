@@ -93,6 +93,8 @@ def markdown_page(
         parts.append(f"**The tables mix {found.mixed}** ([which](#{_MADE.lower().replace(' ', '-')})).")
     for section in found.tables:
         parts += _section(section)
+    if study.notes:
+        parts += ["## Notes", "\n".join(f"- {note}" for note in study.notes)]
     if found.differing:
         parts += [f"## {DIFFERING_TITLE}", markdown_table(found.differing), DIFFERING_NOTE]
     parts += [f"## {drawn.title}\n\n![{drawn.title}]({name})\n\n{drawn.note}" for name, drawn in figures.items()]

@@ -225,7 +225,7 @@ MAX_FILE_BYTES = 2**20
 """Largest size of a study file in bytes."""
 SEED = 1_000_000
 """Default seed of the final episodes, which differs from all usual seeds of training."""
-_KEYS = ("title", "question", "defaults", "grid", "variants", "overrides", "exclude")
+_KEYS = ("title", "question", "notes", "defaults", "grid", "variants", "overrides", "exclude")
 _KEYS += ("evaluation", "primary", "record", "tables", "figures", "levels", "scales", "references", "tuning")
 _KEYS += ("crossplay",)
 _OF_STUDIES = {"question", "defaults", "grid", "variants"}
@@ -281,6 +281,8 @@ class StudyFile:
     """The studies whose records are levels (:mod:`shoal.studies.levels`): names, or files in this one's folder."""
     crossplay: Crossplay | None = None
     """The games of every run with every run (:mod:`shoal.studies.crossplay`); None if the file asks for none."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the tables has to know."""
 
     def error(self, sentence: str) -> InputError:
         """An error whose message names the file."""
@@ -382,7 +384,7 @@ def read_study(path: Path) -> StudyFile:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", path.stem):
         raise InputError(f"{path}: the name of a study file may contain only letters, digits and _ . -.")
     whole = Keys(path, "", reading.read_toml(path, "study file", MAX_FILE_BYTES))
-    title, question = whole.text("title"), whole.text("question")
+    title, question, notes = whole.text("title"), whole.text("question"), whole.lines("notes")
     defaults, grid = whole.table("defaults").flags(), _grid(whole.table("grid"))
     variants = _variants(whole.tables("variants"))
     overrides, exclude = whole.tables("overrides"), whole.tables("exclude")
@@ -417,6 +419,7 @@ def read_study(path: Path) -> StudyFile:
         primary,
         levels,
         played,
+        notes,
     )
 
 
