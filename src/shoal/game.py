@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from shoal.spec import Box, EnvSpec
+from shoal.system import notices
+from shoal.system.time_limit import returns_within
 
 
 class HostTimestep(NamedTuple):
@@ -83,11 +85,19 @@ class HostEnvironment:
     unpickle it, so it must be a function of an importable module, or a ``functools.partial`` of one."""
 
 
+CLOSING = 2.0
+"""Seconds that games have to be closed."""
+
+LEFT_OPEN = f"{{}} is left open, since its close() did not return within {CLOSING:g} seconds."
+"""Warning, with the environment's name."""
+
+
 def close_example(game: Game) -> None:
     """Close a game that was built for its spec alone. What it raises is left to the games that are played, whose
-    rollout warns of it."""
+    rollout warns of it; if it hangs, the user is told so, and it stays open."""
     with contextlib.suppress(Exception, SystemExit):
-        game.close()
+        if not returns_within(CLOSING, game.close):
+            notices.warn(LEFT_OPEN.format(game.spec.name))
 
 
 def blank(spec: EnvSpec, *batch: int) -> HostTimestep:

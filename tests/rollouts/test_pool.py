@@ -64,6 +64,14 @@ def test_games_that_raise_when_they_are_closed_are_all_closed_with_one_warning(
     assert said == ["toys/counters raised RuntimeError: the lid is stuck while it was closed, which changes no result."]
 
 
+def test_games_of_this_process_that_hang_when_they_are_closed_are_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.rollouts.pool.CLOSING", 0.1)
+    said: list[str] = []
+    with closing(Pool(counters.hosted(False, "hang at the end"), 1, 2, 0, warn=said.append)) as pool:
+        play(pool, 2)
+    assert said == ["toys/counters is left open, since its close() did not return within 2 seconds."]
+
+
 def test_a_run_whose_games_raise_when_they_are_closed_keeps_its_evaluation(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"steps": 8, "num_envs": 2, "rollout_length": 4, "hidden": (4,), "eval_episodes": 2}
     quiet: dict[str, Any] = {"progress": False, "tensorboard": False, "num_workers": 0}

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from shoal.errors import GameError, InputError
-from shoal.game import HostEnvironment, HostTimestep
+from shoal.game import CLOSING, LEFT_OPEN, HostEnvironment, HostTimestep
 from shoal.rollouts import worker as serving
 from shoal.rollouts.worker import (
     Board,
@@ -31,6 +31,7 @@ from shoal.rollouts.worker import (
 from shoal.system import notices
 from shoal.system.machine import cores
 from shoal.system.notices import Warn
+from shoal.system.time_limit import returns_within
 
 PATIENCE = 3
 """Largest number of restarts of a worker without a step in between; then the run fails."""
@@ -40,9 +41,6 @@ BUILDING = 300.0
 
 PER_CORE = 64
 """Largest number of worker processes per core; each holds an interpreter and its games."""
-
-CLOSING = 2.0
-"""Seconds that workers have to close their games before they are killed."""
 
 RESETTING = "while it was reset"
 """What a game did when it raised, in messages."""
@@ -240,9 +238,12 @@ class Pool:
     def close(self) -> None:
         """Stop the workers and close the games; idempotent.
 
-        What a game raises then is a warning, once for each environment: it has played all its steps.
+        What a game raises then is a warning, once for each environment: it has played all its steps. Workers that have
+        not closed their games within :data:`shoal.game.CLOSING` are killed, and games of this process stay open.
         """
-        faults = [self.here.close() if self.here is not None else None]
+        name, here, faults = self.env.spec.name, self.here, []
+        if here is not None and not returns_within(CLOSING, lambda: faults.append(here.close())):
+            self.warn(LEFT_OPEN.format(name))
         for one in self.workers:
             if one.process is not None:  # a worker that is stepping reads this afterwards
                 one.send(serving.CLOSE, 0)
@@ -252,7 +253,7 @@ class Pool:
         self.workers = []
         if self._file is not None:
             self._file.close()
-        name, fault = self.env.spec.name, next(filter(None, faults), None)
+        fault = next(filter(None, faults), None)
         if fault is not None and name not in _badly_closed:
             _badly_closed.add(name)
             self.warn(f"{name} raised {fault.error} while it was closed, which changes no result.")

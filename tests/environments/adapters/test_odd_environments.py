@@ -1,4 +1,6 @@
 import functools
+import signal
+import time
 from typing import Any
 
 import numpy as np
@@ -411,6 +413,21 @@ def test_what_an_environment_raises_while_it_is_built_is_one_sentence():
 
 def test_an_environment_that_cannot_be_closed_is_built():
     assert made(Broken, closes=True).spec.num_agents == 2
+
+
+class Clinging(Parade):
+    def close(self):
+        time.sleep(60)
+
+
+def test_an_environment_that_hangs_while_it_is_closed_is_built(monkeypatch, capsys):
+    monkeypatch.setattr("shoal.game.CLOSING", 0.1)
+    alarm = signal.getsignal(signal.SIGALRM)
+    assert made(Clinging).spec.num_agents == 2
+    assert capsys.readouterr().err.endswith(
+        ":Clinging is left open, since its close() did not return within 2 seconds.\n"
+    )
+    assert signal.getsignal(signal.SIGALRM) is alarm and signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 class Nameless(Parade):
