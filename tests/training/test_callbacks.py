@@ -309,6 +309,7 @@ def test_an_exception_in_a_callback_loses_no_training(
         ({"a\n": 1.0}, "returned a metric with the name 'a\\n',"),
         ({"a": [1.0, 2.0, 3.0]}, "as 'a', which is neither a real number that fits a float nor one per seed,"),
         ({"a": "1"}, "as 'a', which is neither a real number that fits a float nor one per seed,"),
+        ({"a": ["1.5", "2"]}, "as 'a', which is neither a real number that fits a float nor one per seed,"),
         ({"a": None}, "returned None as 'a', which is neither"),
         ({"a": 1j}, "The callback Noting returned 1j as 'a', which is neither"),
         ({"a": np.array([1j, 2])}, "as 'a', which is neither"),

@@ -442,12 +442,13 @@ class Hooks:
         assert self.context is not None
         try:
             given = np.asarray(value)
-            if given.dtype.kind == "c":  # NumPy would drop the imaginary parts
+            # NumPy would drop imaginary parts, and read numbers in texts and dates.
+            if given.dtype.kind in "cSUMm" or any(isinstance(x, str | bytes) for x in given.flat):
                 return None
             numbers = given.astype(np.float64)
         except (OverflowError, TypeError, ValueError):
             return None
-        if value is None or isinstance(value, str | bytes) or numbers.shape not in ((), (self.context.settings.seeds,)):
+        if value is None or numbers.shape not in ((), (self.context.settings.seeds,)):
             return None
         return or_none(numbers) if numbers.ndim else float(numbers)
 
