@@ -354,6 +354,33 @@ def test_a_state_of_another_width_is_an_error_and_none_is_no_state():
     assert env.spec.state_dim == 15  # all observations
 
 
+class Misled(Expedition):
+    """``state()`` fails in some way, or says that there is none."""
+
+    def __init__(self, error: type[Exception] | None = None):
+        super().__init__()
+        self.error = error
+
+    def state(self) -> Any:
+        if self.error is not None:
+            raise self.error("of the walkers")
+        return {"walkers": 3}
+
+
+@pytest.mark.parametrize(
+    ("error", "how"),
+    [(TypeError, "raises TypeError: of the walkers"), (None, "returns a dict that is no array of numbers")],
+)
+def test_a_state_that_fails_is_replaced_with_one_warning(error, how, capsys):
+    for _ in range(2):
+        assert made(functools.partial(Misled, error)).spec.state_dim == 15
+    assert capsys.readouterr().err == (
+        f"functools:partial: its state is all observations in a row, since its state() {how}.\n"
+    )
+    assert made(functools.partial(Misled, NotImplementedError)).spec.state_dim == 15
+    assert not capsys.readouterr().err
+
+
 class Unseen(Expedition):
     """``walker_1`` is cut off without an observation."""
 

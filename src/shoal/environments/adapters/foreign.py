@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shoal.environments.adapters import smac
+from shoal.environments.adapters.teams import tell_of_state
 from shoal.errors import InputError
 from shoal.game import Game, HostEnvironment, close_example
 from shoal.spec import EnvSpec
@@ -25,6 +26,7 @@ def adapt(made: Any, factory: Callable[..., Any], name: str, metrics: Sequence[s
     maker = functools.partial(game, factory, name, tuple(metrics))
     built = wrap(made, name, metrics)
     spec = built.spec
+    tell_of_state(built)
     close_example(built)
     return HostEnvironment(spec, maker)
 

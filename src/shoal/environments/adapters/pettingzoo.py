@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal.environments.adapters.gymnasium import limits, rendered_picture
-from shoal.environments.adapters.teams import Team, by_agent, checked_number, end, flag, started, stepped
+from shoal.environments.adapters.teams import Team, by_agent, checked_number, end, flag, started, stepped, tell_of_state
 from shoal.errors import InputError, told, unknown
 from shoal.game import Game, HostEnvironment, HostTimestep, close_example
 from shoal.security import user_modules
@@ -177,6 +177,7 @@ def make(
     """
     maker = functools.partial(_game, task, time_limit, metrics, options)
     game = maker()
+    tell_of_state(game)
     close_example(game)
     return HostEnvironment(game.spec, maker)
 

@@ -13,8 +13,9 @@ from shoal.environments.adapters import spaces
 from shoal.environments.adapters.spaces import interface
 from shoal.environments.interface import MASK, acted, joint_mask
 from shoal.errors import InputError, told
-from shoal.game import HostTimestep
+from shoal.game import Game, HostTimestep
 from shoal.spec import Discrete, EnvSpec
+from shoal.system import notices
 
 
 def checked_number(value: Any, *what: Any) -> float:
@@ -182,7 +183,7 @@ class Team:
         self.indices = isinstance(action, Discrete)
         self._named = [observation.named and self.indices for observation in seen]
         self._masked = [observation.masked for observation in seen]
-        state = _state(env, name) if ask else None
+        state, fault = _state(env, name) if ask else (None, "")
         self._ask = state is not None
         size = None if state is None else state.size
         spec = spaces.spec_of_spaces(name, self.agents, seen, acts, (action, dims), size, horizon, metrics)
@@ -195,6 +196,8 @@ class Team:
         self._widths = spec.obs_dims
         self._absent = [np.zeros(width, np.uint8 if spec.packed else np.float32) for width in spec.obs_dims]
         self._joins = not self._ask and spec.state_dim > 0
+        self.fault = fault
+        """What ``state()`` does that a state cannot do, so that the spec has another one; see :func:`_state`."""
 
     def write(self, seen: Mapping[Any, Any], infos: Any, out: HostTimestep) -> None:
         """Write observations, legal actions, state and metrics; agents missing in ``seen`` have zeros.
@@ -228,29 +231,51 @@ class Team:
         spaces.write_mask(out.legal[i], joint_mask(self._acts[i], mask), self.spec.action_dims[i], self.agents[i])
 
 
-def _state(env: Any, name: str) -> np.ndarray | None:
+_told: set[tuple[str, str]] = set()
+"""Environments of which :func:`tell_of_state` has spoken in this process, and what their ``state()`` does."""
+
+
+def tell_of_state(game: Game) -> None:
+    """Warn if the ``state()`` of a game's team fails; called for the example only, which is built in one process."""
+    team = getattr(game, "_team", None)
+    if not isinstance(team, Team) or not team.fault or (said := (team.spec.name, team.fault)) in _told:
+        return
+    _told.add(said)
+    state = "its state is all observations in a row" if team.spec.state_dim else "it has no state"
+    notices.warn(f"{team.spec.name}: {state}, since its state() {team.fault}.")
+
+
+def _state(env: Any, name: str) -> tuple[np.ndarray | None, str]:
     """The environment's own global state at the start of an episode; None without a numeric state, or for a picture.
 
+    With it comes what ``state()`` does that a state cannot do, such as ``raises …``; empty if it is right, or says that
+    there is no state.
+
     Raises:
-        InputError: ``state()`` raises another exception than those that say that there is none.
+        InputError: ``state()`` raises another exception than those that are reported.
     """
     if not hasattr(env, "state"):
-        return None
+        return None, ""
     env.reset(seed=0)
     try:
-        given = np.asarray(env.state())
+        found = env.state()
+        given = np.asarray(found)
         if given.dtype.kind not in "biuf":
-            return None
+            return None, "" if found is None else f"returns a {type(found).__name__} that is no array of numbers"
         state = given.astype(np.float32)
-    except (NotImplementedError, AttributeError, TypeError, ValueError):
-        return None
+    except NotImplementedError:
+        return None, ""
+    except (AttributeError, TypeError, ValueError) as error:
+        absent = isinstance(error, AttributeError) and error.name == "state"  # in what a wrapper passes the call to
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
+        return None, "" if absent else f"raises {said}"
     except Exception as error:
         raise InputError(
             f"{name}: state() must return the state after reset, or raise NotImplementedError if there is none, but it "
             f"fails: {told(error)}"
         ) from error
     picture = given.dtype == np.uint8 and given.ndim > 1
-    return None if picture else state.reshape(-1)
+    return (None if picture else state.reshape(-1)), ""
 
 
 def end(
