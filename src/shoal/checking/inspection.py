@@ -170,8 +170,9 @@ def _played(player: Copy, built: Built, episodes: int, steps: int, seed: int) ->
         left -= episode.steps
         if episode.error is not None:
             break
-    asked = built.limit > spec.horizon and all(episode.error is None for episode in done)
-    return rules.Played(spec, done, built.bounds, built.limit, player.overran() if asked else 0)
+    alive = all(episode.error is None for episode in done)
+    overran = player.overran() if alive and built.limit > spec.horizon else 0
+    return rules.Played(spec, done, built.bounds, built.limit, overran, tuple(player.unread() if alive else ()))
 
 
 def _repeated(checked: Checked, player: Copy, built: Built, episode: Episode) -> tuple[Finding, bool] | None:

@@ -116,6 +116,11 @@ class HostInstance:
         """The number of episodes that went on after a limit that an attribute of the environment seems to hold."""
         return getattr(_inner(self.game), "overran", 0)
 
+    @property
+    def unread(self) -> list[str]:
+        """Parts of the observations so far that their spaces lack."""
+        return sorted(getattr(_inner(self.game), "unread", ()))
+
     def close(self) -> None:
         """Free the game's resources."""
         self.game.close()
@@ -181,6 +186,10 @@ class Copy:
     def overran(self) -> int:
         """The number of its episodes that went on after a limit that an attribute seems to hold."""
         return self._call("overran", self._number, limit=self._limit)
+
+    def unread(self) -> list[str]:
+        """Parts of its observations so far that their spaces lack."""
+        return self._call("unread", self._number, limit=self._limit)
 
     def _timed(self, method: str, argument: Any) -> HostTimestep:
         timestep, seconds = self._call(method, self._number, argument, limit=self._limit)

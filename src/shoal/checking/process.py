@@ -155,6 +155,10 @@ class Subject:
         """The number of episodes that went on after a limit that an attribute of the environment seems to hold."""
         return getattr(self.instances[copy], "overran", 0)
 
+    def unread(self, copy: int) -> list[str]:
+        """Parts of an instance's observations that their spaces lack."""
+        return getattr(self.instances[copy], "unread", [])
+
     def rate(self) -> tuple[float, float]:
         """Steps per second of many compiled copies, and the compile time in seconds."""
         from shoal.checking.device import vmapped_rate

@@ -25,6 +25,8 @@ class Played(NamedTuple):
     """Steps after which an episode was not played any further; 0: the horizon."""
     overran: int = 0
     """Episodes that went on after a limit that an attribute of the environment seems to hold, and were cut off."""
+    unread: tuple[str, ...] = ()
+    """Parts of observations that their spaces lack."""
 
 
 Rule = Callable[[Played], Iterator[Finding]]
@@ -262,7 +264,30 @@ def _more(count: int) -> str:
     return f" (and {count - 1} more time{'s' * (count > 2)} in this episode)" if count > 1 else ""
 
 
-ARRAY_RULES: tuple[Rule, ...] = (written_arrays, finite, choices, padding, spaces, beginnings, discounts, endings)
+def unread_parts(played: Played) -> Iterator[Finding]:
+    """Every part of an observation is in its space."""
+    if not played.unread:
+        return
+    parts = ", ".join(played.unread[:4]) + (f" and {len(played.unread) - 4} more" if len(played.unread) > 4 else "")
+    yield Finding(
+        "warning",
+        "observation",
+        f"agents do not see parts of their observations, since the Dict spaces lack these keys: {parts}. Add them to "
+        f"the spaces, or leave them out of the observations.",
+    )
+
+
+ARRAY_RULES: tuple[Rule, ...] = (
+    written_arrays,
+    finite,
+    choices,
+    padding,
+    spaces,
+    unread_parts,
+    beginnings,
+    discounts,
+    endings,
+)
 
 
 # Observations that are rows of bytes: images, and numbers that are observed with them.

@@ -477,3 +477,52 @@ def test_limits_of_a_specification_are_kept_and_others_are_taken_with_care():
     assert limits(gymnasium.wrappers.TimeLimit(plain, 9), 3, "plain") == (3, 3)
     assert limits(gymnasium.wrappers.TimeLimit(cart, 20), None, "cart") == (20, 20)
     assert limits(Plain(), None, "plain") == (DEFAULT_LIMIT, DEFAULT_LIMIT)
+
+
+class Generous(Parade):
+    """Observes more than its spaces say."""
+
+    def observation_space(self, agent):
+        return spaces.Dict(place=spaces.Dict(x=spaces.Box(0, 9, (1,))))
+
+    def reset(self, seed=None, options=None):
+        seen, infos = super().reset(seed)
+        return self.more(seen), infos
+
+    def step(self, actions):
+        seen, *rest = super().step(actions)
+        return self.more(seen), *rest
+
+    def more(self, seen):
+        return {
+            a: {"place": {"x": row, "y": row}, "speed": row, "action_mask": np.ones(3, np.int8)}
+            for a, row in seen.items()
+        }
+
+
+class GenerousOne(gymnasium.Env):
+    observation_space = spaces.Dict(x=spaces.Box(0, 9, (1,)))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return {"x": np.zeros(1, np.float32), "y": np.zeros(1)}, {}
+
+    def step(self, action):
+        return {"x": np.ones(1, np.float32), "y": np.ones(1)}, 0.0, True, False, {}
+
+
+@pytest.mark.parametrize(
+    ("env", "parts"),
+    [
+        (
+            Generous,
+            "a_0's observation['place']['y'], a_0's observation['speed'], a_1's observation['place']['y'], a_1's "
+            "observation['speed']",
+        ),
+        (GenerousOne, "The observation['y']"),
+    ],
+)
+def test_the_check_names_parts_of_observations_that_their_spaces_lack(env, parts):
+    (finding,) = [one for one in check(env, episodes=2, isolate=False).findings if "do not see" in one.sentence]
+    assert finding.level == "warning" and f"lack these keys: {parts}. Add" in finding.sentence
+    assert not any("do not see" in one.sentence for one in check(Parade, episodes=2, isolate=False).findings)

@@ -142,10 +142,10 @@ def test_random_play_reaches_the_bounds_of_actions() -> None:
 def test_a_choice_outside_its_space_is_refused(space: Any, seen: Any, packed: bool) -> None:
     shown = np.asarray(seen).tolist()
     with pytest.raises(ValueError, match="which lies outside") as told:
-        Observation(space, "x").reader(packed, "a_0's observation")(seen)
+        Observation(space, "x").reader(packed, "a_0's observation", set())(seen)
     assert str(told.value).startswith(f"a_0's observation is {shown}, which")
     with pytest.raises(ValueError, match=r"^a_0's observation\['of'\] is "):
-        Observation(spaces.Dict(of=space), "x").reader(packed, "a_0's observation")({"of": seen})
+        Observation(spaces.Dict(of=space), "x").reader(packed, "a_0's observation", set())({"of": seen})
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_parts_of_observations_are_not_cast_to_the_types_of_their_spaces(space: 
     form = parsed(registry.make(Solo, view=space, seen=seen).spec.interface).observations[0]
     row = np.asarray(played(Solo, view=space, seen=seen).obs[0])
     np.testing.assert_array_equal(row, flat(form, seen, "x").astype(np.float32))
-    bytes_ = Observation(space, "x").reader(True, "x")(seen)
+    bytes_ = Observation(space, "x").reader(True, "x", set())(seen)
     np.testing.assert_array_equal(bytes_.view(np.float32), row)
 
 
@@ -183,7 +183,7 @@ def test_wrong_parts_of_observations_are_named(seen: Any, words: str, packed: bo
     parts: Any = {"a": spaces.Box(-9, 9, (2,)), "b": spaces.Box(-9, 9, (3,))}
     space = spaces.Tuple(parts.values()) if isinstance(seen, tuple) else spaces.Dict(parts)
     with pytest.raises(ValueError, match=words):
-        Observation(space, "x").reader(packed, "seen")(seen)
+        Observation(space, "x").reader(packed, "seen", set())(seen)
 
 
 @pytest.mark.parametrize("kind", [Parallel, Solo, SoloTeam])

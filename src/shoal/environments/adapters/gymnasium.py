@@ -204,7 +204,8 @@ class _Solo:
         described = interface("one", [observation.space], self._acts)
         self.spec: EnvSpec = replace(spec, shared_reward=True, score="mean", interface=described)
         self.observation_bounds = spaces.bounds([observation], spec)
-        self._read, self._joins = observation.reader(spec.packed, _SEEN), spec.state_dim > 0
+        self.unread: set[str] = set()
+        self._read, self._joins = observation.reader(spec.packed, _SEEN, self.unread), spec.state_dim > 0
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         seen, info = started(self._env.reset(seed=seed))
@@ -289,7 +290,9 @@ class _Team:
         self.spec: EnvSpec = replace(spec, interface=interface("list", [x.space for x in observations], self._acts))
         self.observation_bounds = spaces.bounds(observations, spec)
         self._seen_as = [f"{agent}'s observation" for agent in agents]
-        self._reads = [x.reader(spec.packed, what) for x, what in zip(observations, self._seen_as, strict=True)]
+        self.unread: set[str] = set()
+        each = zip(observations, self._seen_as, strict=True)
+        self._reads = [x.reader(spec.packed, what, self.unread) for x, what in each]
         self._joins = spec.state_dim > 0
 
     def reset(self, seed: int, out: HostTimestep) -> None:

@@ -41,7 +41,7 @@ class TurnGame:
         self._gone = np.zeros(len(self._places), bool)
         self._earned = np.zeros(len(self._places))
         self.spec: EnvSpec = self._team.spec
-        self.observation_bounds = self._team.observation_bounds
+        self.observation_bounds, self.unread = self._team.observation_bounds, self._team.unread
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         """As :meth:`shoal.game.Game.reset`."""
@@ -304,7 +304,7 @@ class _ParallelGame:
         self._gone = np.zeros(len(self._agents), bool)
         self._all_here = True
         self.spec: EnvSpec = self._team.spec
-        self.observation_bounds = self._team.observation_bounds
+        self.observation_bounds, self.unread = self._team.observation_bounds, self._team.unread
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         seen, infos = started(self._env.reset(seed=seed))

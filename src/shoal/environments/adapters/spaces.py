@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Literal
 
@@ -138,13 +138,13 @@ class Observation:
         """Whether there is an image in it."""
         return any(part.dtype == "uint8" for part in self.parts)
 
-    def reader(self, packed: bool, what: str) -> Read:
+    def reader(self, packed: bool, what: str, unread: set[str]) -> Read:
         """The function that flattens it to a row: of bytes if ``packed``, else of numbers.
 
         For parts that are missing or have another width, and for choices outside their space, it raises a ValueError
-        in which the observation is called ``what``.
+        in which the observation is called ``what``. Parts that the space lacks are added to ``unread``.
         """
-        return _reader(self.space, what, packed)
+        return _reader(self.space, what, packed, unread)
 
 
 def _parts(space: Any, name: str = "") -> list[Part]:
@@ -193,14 +193,14 @@ def bounds(observations: Sequence[Observation], spec: EnvSpec) -> tuple[np.ndarr
     return low, high
 
 
-def _reader(space: Any, what: str, packed: bool, part: bool = False) -> Read:
+def _reader(space: Any, what: str, packed: bool, unread: set[str], part: bool = False) -> Read:
     """See :meth:`Observation.reader`; the width of a row of numbers that is no ``part`` is not checked."""
     from gymnasium import spaces
 
     if packed and is_image_space(space):
         return lambda seen: arranged_image(seen, space.shape)
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return _joined(space, what, packed)
+        return _joined(space, what, packed, unread, frozenset() if part else frozenset([MASK]))
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         read = _marks(space, what)
     elif isinstance(space, spaces.Box | spaces.MultiBinary):
@@ -219,13 +219,17 @@ def _reader(space: Any, what: str, packed: bool, part: bool = False) -> Read:
     return checked
 
 
-def _joined(space: Any, what: str, packed: bool) -> Read:
-    """The function that flattens the parts of a Dict or Tuple one after another, without a cast to their types."""
+def _joined(space: Any, what: str, packed: bool, unread: set[str], also: Set[Any]) -> Read:
+    """The function that flattens the parts of a Dict or Tuple one after another, without a cast to their types.
+
+    Keys that the space lacks, but for those in ``also``, are added to ``unread``.
+    """
     from gymnasium import spaces
 
     named = isinstance(space, spaces.Dict)
     each = space.spaces.items() if named else enumerate(space.spaces)
-    reads = [(key, _reader(one, f"{what}[{key!r}]", packed, part=True)) for key, one in each]
+    reads = [(key, _reader(one, f"{what}[{key!r}]", packed, unread, part=True)) for key, one in each]
+    known = {key for key, _ in reads} | also
 
     def read(seen: Any) -> Any:
         rows = []
@@ -237,6 +241,8 @@ def _joined(space: Any, what: str, packed: bool) -> Read:
             rows.append(one(part))
         if not named and len(seen) != len(reads):
             raise ValueError(f"{what} has {len(seen)} parts, but its space has {len(reads)}.")
+        if named and isinstance(seen, Mapping) and len(seen) > len(reads):
+            unread.update(f"{what}[{key!r}]" for key in seen if key not in known)
         return rows[0] if len(rows) == 1 else np.concatenate(rows or [np.zeros(0, np.uint8)])
 
     return read

@@ -192,7 +192,9 @@ class Team:
         self.observation_bounds = spaces.bounds(seen, spec)
         """See :func:`shoal.environments.adapters.spaces.bounds`."""
         self._seen_as = [f"{agent}'s observation" for agent in self.agents]
-        self._reads = [x.reader(spec.packed, what) for x, what in zip(seen, self._seen_as, strict=True)]
+        self.unread: set[str] = set()
+        """Parts of observations that their spaces lack."""
+        self._reads = [x.reader(spec.packed, what, self.unread) for x, what in zip(seen, self._seen_as, strict=True)]
         self._widths = spec.obs_dims
         self._absent = [np.zeros(width, np.uint8 if spec.packed else np.float32) for width in spec.obs_dims]
         self._joins = not self._ask and spec.state_dim > 0
