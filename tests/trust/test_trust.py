@@ -738,6 +738,25 @@ def test_defaults_of_the_module_come_before_an_inherited_preset(own_algorithm: P
         assert preset("pupil:make", "skirmish/2s3z") == {key: x for key, x in theirs.items() if key not in changed}
 
 
+def test_a_module_of_another_project_is_not_used_by_the_same_name(
+    own_algorithm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(own_algorithm))
+    ours = algorithms.get("pupil:make")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    (folder / "pupil.py").write_text(ALGORITHM, encoding="utf-8")
+    assert algorithms.get("pupil:make") is ours  # a copy
+    (folder / "pupil.py").write_text(WITH_DEFAULTS, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        algorithms.get("pupil:make")
+    assert str(caught.value) == (
+        f"The module 'pupil' is now {folder / 'pupil.py'}, but this process has imported "
+        f"{own_algorithm / 'pupil.py'} by that name: start another process, or rename one."
+    )
+
+
 GAINED = """
 from dataclasses import dataclass
 from shoal.algorithms import mappo

@@ -271,16 +271,37 @@ def refuse_standard(module: str, name: str, kind: str) -> None:
 
 
 def refuse_hidden(module: str) -> None:
-    """Refuse a module of the working directory that Python does not find, as another module has its name.
+    """Refuse a module that Python does not give, as another one has its name.
 
     Raises:
-        InputError: it does not.
+        InputError: it is in the working directory, and another is found first; or this process has imported one from
+            another folder, as happens if it works in several projects.
     """
-    for folder in _folders or () if named_rightly(module) else ():
+    if not named_rightly(module):
+        return
+    for folder in _folders or ():
         own, found = PathFinder.find_spec(top(module), [folder]), _spec(top(module))
         here, there = (each.origin if each else None for each in (own, found))  # None of a folder without __init__.py
         if here and there and Path(here).resolve() != Path(there).resolve():
             raise InputError(f"{here} and {there} are both the module {top(module)!r}: rename or uninstall one.")
+    old, new = getattr(sys.modules.get(module), "__spec__", None), _on_path(module)
+    if old is not None and old.has_location and new is not None and new.has_location and old.origin and new.origin:
+        same = Path(old.origin).resolve() == Path(new.origin).resolve()
+        if not same and _digest(old) != _digest(new):
+            raise InputError(
+                f"The module {module!r} is now {new.origin}, but this process has imported {old.origin} by that name: "
+                f"start another process, or rename one."
+            )
+
+
+def _on_path(module: str) -> ModuleSpec | None:
+    """Where Python would find a module on ``sys.path`` if it were not imported yet."""
+    importlib.invalidate_caches()
+    found, words = PathFinder.find_spec(top(module)), module.split(".")
+    for end in range(2, len(words) + 1):
+        inside = found.submodule_search_locations if found else None
+        found = PathFinder.find_spec(".".join(words[:end]), inside) if inside is not None else None
+    return found
 
 
 def no_module(module: str | None, of: str) -> InputError:
