@@ -43,15 +43,16 @@ class Team:
         """Actions by agent.
 
         Args:
-            observations: arrays by agent; an agent that is missing has left.
+            observations: arrays by agent, whose names may be numbers; an agent that is missing has left.
             masks: of legal actions, by agent; without one all are legal.
         """
         given, agents = {name: self.zeros(name) for name in self.inputs}, self.about["agents"]
+        seen, masks = ({str(name): row for name, row in rows.items()} for rows in (observations, masks))
         legal = np.zeros((1, len(agents), max(agent["actions"] for agent in agents)), bool)
         for i, agent in enumerate(agents):
             legal[0, i, : agent["actions"]] = masks.get(agent["name"], True)
-            if agent["name"] in observations:
-                given["observation"][0, i, : agent["features"]] = observations[agent["name"]].reshape(-1)
+            if agent["name"] in seen:
+                given["observation"][0, i, : agent["features"]] = seen[agent["name"]].reshape(-1)
                 if "alive" in given:
                     given["alive"][0, i] = True
         if "legal" in given:
@@ -66,7 +67,7 @@ class Team:
             self.state["last_action"] = chosen
         box = self.about["action"]
         actions = {agent["name"]: own(agent["space"], box, row) for agent, row in zip(agents, chosen[0], strict=True)}
-        return {name: actions[name] for name in observations}
+        return {name: actions[str(name)] for name in observations}
 
     def drawn(self, found, legal):
         """Actions drawn from the distributions among the outputs, in place of the greedy ones."""

@@ -402,6 +402,14 @@ def test_the_example_draws_from_probabilities(action_mask: bool, tmp_path: Path)
         np.testing.assert_allclose(counts, expected[i], atol=0.1)
 
 
+def test_the_example_knows_agents_that_are_numbers(tmp_path: Path) -> None:
+    spec = replace(CHOOSING, agents=("0", "1"))
+    path = str(policies("mappo", spec, **SMALL).export(tmp_path / "policy.onnx"))
+    (obs, _), mask = next(observations(spec, 1)), np.array([False, False, True])
+    named = deploy_onnx.Team(path).act({"0": obs[0], "1": obs[1, :3]}, {"1": mask})
+    assert deploy_onnx.Team(path).act({0: obs[0], 1: obs[1, :3]}, {1: mask}) == {0: named["0"], 1: named["1"]}
+
+
 @pytest.mark.parametrize("algorithm", ["mappo", "masac"])
 def test_the_example_draws_from_normals(algorithm: str, tmp_path: Path) -> None:
     """As the page on export says; the last action is the drawn one, and a box's own bounds are respected."""
