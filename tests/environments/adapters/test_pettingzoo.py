@@ -1,4 +1,5 @@
 import functools
+import importlib
 import itertools
 from contextlib import closing
 from typing import Any
@@ -378,6 +379,8 @@ def test_a_state_that_fails_is_replaced_with_one_warning(error, how, capsys):
         f"functools:partial: its state is all observations in a row, since its state() {how}.\n"
     )
     assert made(functools.partial(Misled, NotImplementedError)).spec.state_dim == 15
+    own_parallel: Any = importlib.import_module("own_parallel")  # has no metadata, which PettingZoo's state() reads
+    assert made(own_parallel.Meeting).spec.state_dim == 7
     assert not capsys.readouterr().err
 
 

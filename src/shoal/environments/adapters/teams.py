@@ -258,6 +258,9 @@ def _state(env: Any, name: str) -> tuple[np.ndarray | None, str]:
     """
     if not hasattr(env, "state"):
         return None, ""
+    # PettingZoo's own, which says that there is none, raises an AttributeError for an environment without metadata.
+    own = getattr(type(getattr(env, "unwrapped", env)), "state", None)
+    none = getattr(own, "__module__", "") == "pettingzoo.utils.env"
     env.reset(seed=0)
     try:
         found = env.state()
@@ -268,7 +271,7 @@ def _state(env: Any, name: str) -> tuple[np.ndarray | None, str]:
     except NotImplementedError:
         return None, ""
     except (AttributeError, TypeError, ValueError) as error:
-        absent = isinstance(error, AttributeError) and error.name == "state"  # in what a wrapper passes the call to
+        absent = none or (isinstance(error, AttributeError) and error.name == "state")  # where a wrapper passes it to
         said = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
         return None, "" if absent else f"raises {said}"
     except Exception as error:
