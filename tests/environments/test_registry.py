@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,14 @@ def test_own_environments() -> None:
 def test_notices_are_printed(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         make(name, **options)
+
+
+def test_a_factory_is_called_by_its_name_in_messages() -> None:
+    game = importlib.import_module("own_games").game
+    with pytest.raises(InputError, match=r"^own_games:game takes no option 'colour'"):
+        make(game, colour=1)
+    with pytest.raises(InputError, match=r"^own_games:needy needs the option 'size'"):
+        make(importlib.import_module("own_games").needy)
 
 
 def test_a_built_environment_takes_no_options() -> None:

@@ -59,10 +59,10 @@ def make(name: Any, /, **options: Any) -> Environment | HostEnvironment:
     flexible = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     for option in own:
         if option not in accepted and not flexible:
-            raise InputError(f"{name} takes no option {option!r}; it accepts {_list(options_of(name))}.")
+            raise InputError(f"{called(name)} takes no option {option!r}; it accepts {_list(options_of(name))}.")
     missing = [p.name for p in accepted.values() if p.default is p.empty and p.kind in _NAMED and p.name not in own]
     if missing:
-        raise InputError(f"{name} needs the option {_list(missing)}.")
+        raise InputError(f"{called(name)} needs the option {_list(missing)}.")
     with _building(name):
         with isolation.safe_children():
             made = factory(**own)

@@ -447,6 +447,22 @@ def test_a_team_of_unknown_size_is_refused(kind):
         registry.make(kind)
 
 
+class Spaced(Parade):
+    """Has its spaces as attributes: ``dict``s by agent here, and none below."""
+
+    action_space: Any = dict.fromkeys(Parade.possible_agents, spaces.Discrete(3))
+
+
+class Spaceless(Parade):
+    observation_space: Any = None
+
+
+@pytest.mark.parametrize(("kind", "lacking"), [(Spaced, "action_space"), (Spaceless, "observation_space")])
+def test_spaces_that_are_no_methods_are_refused(kind, lacking):
+    with pytest.raises(InputError, match=rf"{kind.__name__} needs a method {lacking}\(self, agent\), which returns"):
+        registry.make(kind)
+
+
 class Wide(Parade):
     def action_space(self, agent):
         return spaces.Discrete(5000)

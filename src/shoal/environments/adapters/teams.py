@@ -174,6 +174,9 @@ class Team:
         self, env: Any, name: str, horizon: int, metrics: Sequence[str] = (), ask: bool = True, turns: bool = False
     ):
         self.agents: list[Any] = list(env.possible_agents)
+        for space in ("observation_space", "action_space"):
+            if not callable(getattr(env, space, None)):
+                raise InputError(f"{name} needs a method {space}(self, agent), which returns the space of an agent.")
         acts = [env.action_space(agent) for agent in self.agents]
         seen = [spaces.Observation(env.observation_space(agent), name) for agent in self.agents]
         action, dims, self._acts = spaces.actions(acts, name)
