@@ -654,6 +654,16 @@ def test_an_algorithm_that_is_none_is_refused(
     assert (code, out) == (2, "") and said in err and err.count("\n") == 1
 
 
+def test_a_make_that_returns_nothing_is_told_so(own_algorithm: Path, shoal: Callable) -> None:
+    text = "from shoal.algorithms import mappo\nConfig = mappo.Config\ndef make(*given): mappo.make(*given)\n"
+    (own_algorithm / "pupil.py").write_text(text, encoding="utf-8")
+    said = "make of 'pupil' must return a shoal.types.Algorithm, but returned None."
+    code, _, err = shoal("train", "pupil", "matrix/climbing", "--folder", own_algorithm / "run")
+    assert code == 2 and err.endswith(f"shoal: {said}\n") and not (own_algorithm / "run").exists()
+    code, out, _ = shoal("check", "pupil")
+    assert code == 1 and said in " ".join(out.split())
+
+
 def test_an_algorithm_that_is_typed_works_from_the_working_directory(own_algorithm: Path, shoal: Callable) -> None:
     for name in ("pupil:make", "pupil"):
         code, out, err = shoal("train", name, "mpe/simple_spread", "--help")

@@ -297,6 +297,20 @@ def _own_module(name: str) -> Any:
     return sys.modules[module]
 
 
+def returned(made: Any, module: Any, function: str = "make") -> Any:
+    """The ``Algorithm`` that a function of an algorithm's module has returned.
+
+    Raises:
+        InputError: it is no ``Algorithm``, for example None, where a function of the user's own does not return it.
+    """
+    from shoal.types import Algorithm  # imports JAX, which the names of algorithms do not need
+
+    if isinstance(made, Algorithm):
+        return made
+    what = f"{function} of {module.__name__!r}"
+    raise InputError(f"{what} must return a shoal.types.Algorithm, but returned {shortened(made)}.")
+
+
 def _check_fields(module: str, config: Any) -> None:
     """Refuse attributes that look like fields and are not: their values would be ignored."""
     names = {field.name for field in fields(config)}

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal import algorithms
 from shoal.environments.matrix import matrix_game
 from shoal.options.flags import override
 from shoal.rollouts import fused
@@ -99,7 +100,7 @@ def made(module: Any, config: Any, spec: EnvSpec) -> tuple[Algorithm, int]:
     Raises:
         InputError: the algorithm does not support the specification.
     """
-    algorithm = module.make(spec, config, Scale(E, T, UPDATES))
+    algorithm = algorithms.returned(module.make(spec, config, Scale(E, T, UPDATES)), module)
     longest = max((one.length for one in _replays(algorithm)), default=T)
     if longest > T:
         algorithm = module.make(spec, config, Scale(E, longest, UPDATES))

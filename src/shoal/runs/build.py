@@ -327,7 +327,7 @@ def make_algorithm(
     """
 
     def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
-        return module.make(spec, config, scale)
+        return algorithms.returned(module.make(spec, config, scale), module)
 
     return _combined(name, spec, config, settings, one, opponents, scale)
 
@@ -467,7 +467,9 @@ def _acting_by(settings: Settings) -> MakeOne:
 
     def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
         spec = replace(spec, turns=False)
-        return module.make_policy(spec, config) if hasattr(module, "make_policy") else whole(module, spec, config)
+        if not hasattr(module, "make_policy"):
+            return whole(module, spec, config)
+        return algorithms.returned(module.make_policy(spec, config), module, "make_policy")
 
     return one
 
@@ -478,7 +480,9 @@ def _whole_by(settings: Settings) -> MakeOne:
     scale = Scale(1, settings.rollout_length, 1)
 
     def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
-        return module.make(spec, override(config, {"minibatches": 1, "kl_stop": None}), scale)
+        return algorithms.returned(
+            module.make(spec, override(config, {"minibatches": 1, "kl_stop": None}), scale), module
+        )
 
     return one
 
