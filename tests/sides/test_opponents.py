@@ -264,6 +264,10 @@ def test_runs_without_past_selves_take_part_too(early: Path, tmp_path: Path) -> 
         ({"opponents": "past", "past_share": 0.0}, "past_share"),
         ({"opponents": "past", "dead_value": "masked"}, "dead_value 'masked' trains values at dead agents"),
         (
+            {"opponents": "constant", "algorithm": "seps"},
+            "seps collects experience of all agents before training, .* set sharing, or leave out opponents",
+        ),
+        (
             {"opponents": "past", "side2_dead_value": "masked", "algorithm": "mappo+mappo"},
             "dead_value 'masked' trains values at dead agents",
         ),

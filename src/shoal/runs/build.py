@@ -120,6 +120,7 @@ def build(
     if opponents is not None and devices is None and (crew := hosts.crew()):
         opponents = opponents.shared(crew)  # a new run, whose copy only the process that leads has read
     module, workers = algorithms.get(algorithm), workers_of(env, settings)
+    _prepares(algorithm, env, config, settings, scale)
     trained = with_starts(env, settings.num_starts)
     decision = pretraining.decide(module, trained, config, scale, settings.seed, workers)
     config = decision.config if decision else config
@@ -142,10 +143,28 @@ def check_build(
         InputError: a setting, the configuration or the environment is invalid.
     """
     layout, scale = _layout(env, settings, devices)
-    if pretraining.preparation(algorithms.get(algorithm), env.spec, config, scale) is not None:
+    if _prepares(algorithm, env, config, settings, scale):
         return None
     made = partial(_built, algorithm, env, config, settings, opponents)
     return _on_fitting_devices(made, settings, layout, scale, devices)
+
+
+def _prepares(algorithm: str, env: AnyEnvironment, config: Any, settings: Settings, scale: Scale) -> bool:
+    """Whether the algorithm collects experience before training.
+
+    Raises:
+        InputError: it would, of all agents, where frozen policies play some of them; or an option is out of range.
+    """
+    module, opponents = algorithms.get(algorithm), settings.opponent_options.opponents
+    if pretraining.preparation(module, env.spec, config, scale) is None:
+        return False
+    if opponents not in (None, PAST):
+        decided = " and ".join(getattr(module, "DECIDED", ()))
+        raise InputError(
+            f"{algorithm} collects experience of all agents before training, and opponents {opponents!r} play some of "
+            f"them: {f'set {decided}, or ' if decided else ''}leave out opponents."
+        )
+    return True
 
 
 def update_metrics(built: Built, settings: Settings) -> list[str]:
