@@ -302,6 +302,7 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train mapg mpe/simple_spread --epsilon-fraction 0.5", "epsilon_fraction is that of a change of the explo"),
         ("train mappo mpe/simple_spread --no-orthogonal --output-gain 1", "output_gain is that of an orthogonal"),
         ("train seps bps/1 --sharing role --latent 3", "latent is for sharing that is learned: leave out --sharing"),
+        ("train seps bps/1 --clusters 3 --criterion held_out", "criterion selects the number of clusters: leave out"),
         ("train mappo mpe/simple_spread --epochs 1 --recompute-advantages", "recompute_advantages is for the epochs"),
         ("train maddpg mpe/simple_spread --model-entropy-coef 1", "model_entropy_coef is that of models of the other"),
         ("train haddpg mpe/simple_spread --noise-fraction 0.5", "noise_fraction is that of a change of the noise"),

@@ -2,14 +2,14 @@
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal import algorithms
-from shoal.bounds import check_bounds, check_value
+from shoal.bounds import LARGEST_INT, check_bounds, check_value
 from shoal.config import config_files
 from shoal.config.config_files import ConfigFile, key_to_toml, to_toml
 from shoal.environments import names, registry
@@ -358,7 +358,7 @@ def _option(name: str, value: Any, parameter: inspect.Parameter | None) -> Any:
 class _Need(NamedTuple):
     """What an option needs to have an effect."""
 
-    unused: Mapping[str, tuple[Any, ...]]
+    unused: Mapping[str, Container[Any]]
     """Other options, of the settings or of the same algorithm, with the values at which there is no effect; where there
     are several, only if each that the algorithm has is at such a value."""
     sentence: str
@@ -393,7 +393,7 @@ _LEARNED = _Need(
 )
 _NEEDS: dict[str, tuple[_Need, ...]] = {
     **dict.fromkeys(
-        ("criterion", "kl_weight", "latent", *(f"pretrain_{x}" for x in ("batch", "rate", "steps", "updates"))),
+        ("kl_weight", "latent", *(f"pretrain_{x}" for x in ("batch", "rate", "steps", "updates"))),
         (_LEARNED,),
     ),
     "address": (_Need({"workers": ("processes",)}, "is that of a Ray cluster: add --workers ray"),),
@@ -411,6 +411,10 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
             {"guider": ("sable",), "memory": (True,)},
             "is not used with a guider that remembers, since it learns from whole rollouts: add --no-memory",
         ),
+    ),
+    "criterion": (
+        _LEARNED,
+        _Need({"clusters": range(1, LARGEST_INT)}, "selects the number of clusters: leave out --clusters"),
     ),
     "critic_input": (
         _Need({"critic": ("independent",)}, "is that of a centralised critic: leave out --critic independent"),
