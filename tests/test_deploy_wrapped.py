@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import toys
-from shoal.algorithms import mappo
+from shoal.algorithms import ippo, mappo
 from shoal.deploy import Policies
 from shoal.environments.wrappers import Wrapping, change_of, wrap
 from shoal.equations import normalise
@@ -142,6 +142,25 @@ def test_turn_leaves_the_others_one_legal_action_where_observations_are_arrays()
         team.act(rows, turn="x")
     named = Policies(replace(spec, agents=("1", "0")), algorithm, learner.policy)
     assert [named._mover(turn) for turn in (1, "1", 0, np.int64(0))] == [0, 0, 1, 1], "names come before indices"
+
+
+def test_a_placeholder_for_an_absent_agents_observation_does_not_stay_in_its_frames() -> None:
+    """Of an agent that joins later, NaN is as good as zeros."""
+    wrapping, spec = Wrapping(frame_stack=2), toys.spec_of("toys/joining", (4, 3), Discrete(3), 1)
+    seen = change_of(spec, wrapping).spec
+    config = override(ippo.Config(), {"hidden": (8,), "output_gain": 1.0})
+    made = ippo.make_policy(seen, config)
+    team = Policies(seen, made, jax.jit(made.init)(jax.random.key(0)).policy, greedy=False, wrapping=wrapping)
+    rows = np.random.default_rng(0).normal(size=(8, 2, 4)).astype(np.float32)
+    acted: dict[float, list[list[int]]] = {}
+    for absent in (0.0, np.nan):
+        team._key = jax.random.key(0)
+        acted[absent] = []
+        for obs in rows:
+            team.reset()
+            team.act(np.stack([obs[0], np.full(4, absent)]), alive=[True, False])
+            acted[absent].append(team.act(obs).tolist())
+    assert acted[0.0] == acted[np.nan]
 
 
 def test_a_wrapped_observation_is_not_taken_for_a_raw_one(trained: tuple[Any, Any, Learner]) -> None:

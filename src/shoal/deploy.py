@@ -319,6 +319,7 @@ class Policies:
             i = int(wrong.argmax())
             held = "NaN" if np.isnan(numbers[i]).any() else "infinity"
             raise InputError(f"{self.agents[i]}'s {OBSERVATION} holds {held}.")
+        obs[~finite.all(-1)] = 0  # of agents that are not alive; stacked frames hold it when they come back
         return obs
 
     def _living(self, alive: Any) -> np.ndarray:
