@@ -28,7 +28,7 @@ from shoal.sides.opponents import FrozenPolicies, OpponentOptions, act_frozen, a
 from shoal.sides.past_selves import PRESENT, PastStatistics, against_past, put
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training import crossplay as playing
-from shoal.training import hosts
+from shoal.training import hosts, pretraining
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Learner, Step, Trajectory
 from support import trained
@@ -264,10 +264,6 @@ def test_runs_without_past_selves_take_part_too(early: Path, tmp_path: Path) -> 
         ({"opponents": "past", "past_share": 0.0}, "past_share"),
         ({"opponents": "past", "dead_value": "masked"}, "dead_value 'masked' trains values at dead agents"),
         (
-            {"opponents": "constant", "algorithm": "seps"},
-            "seps collects experience of all agents before training, .* set sharing, or leave out opponents",
-        ),
-        (
             {"opponents": "past", "side2_dead_value": "masked", "algorithm": "mappo+mappo"},
             "dead_value 'masked' trains values at dead agents",
         ),
@@ -278,6 +274,25 @@ def test_impossible_options_are_refused(flags: dict[str, Any], reason: str, tmp_
         name = flags.pop("algorithm", "mappo" if "dead_value" in flags else "ippo")
         library.train(name, "toys:busy", steps=64, folder=tmp_path / "run", **TINY, **flags)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"opponents": "constant"}, "seps collects experience of all agents before training, .* set sharing, or leave"),
+        ({"opponents": "past"}, "past_window 8 needs at least 16: raise num_envs"),
+        ({"opponents": "past", "side": ("nobody",)}, "nobody"),
+    ],
+)
+def test_opponents_are_checked_before_experience_is_collected(
+    flags: dict[str, Any], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def collect(*_: Any) -> Any:
+        raise AssertionError("experience was collected")
+
+    monkeypatch.setattr(pretraining, "collect", collect)
+    with pytest.raises(InputError, match=reason):
+        library.train("seps", "toys:duel", steps=64, folder=tmp_path / "run", **TINY, **flags)
 
 
 def test_opponents_of_another_environment(early: Path, tmp_path: Path) -> None:

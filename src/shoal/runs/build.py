@@ -153,7 +153,8 @@ def _prepares(algorithm: str, env: AnyEnvironment, config: Any, settings: Settin
     """Whether the algorithm collects experience before training.
 
     Raises:
-        InputError: it would, of all agents, where frozen policies play some of them; or an option is out of range.
+        InputError: it would, of all agents, where frozen policies play some of them; or an option is out of range, or
+            past selves cannot play.
     """
     module, opponents = algorithms.get(algorithm), settings.opponent_options.opponents
     if pretraining.preparation(module, env.spec, config, scale) is None:
@@ -164,6 +165,9 @@ def _prepares(algorithm: str, env: AnyEnvironment, config: Any, settings: Settin
             f"{algorithm} collects experience of all agents before training, and opponents {opponents!r} play some of "
             f"them: {f'set {decided}, or ' if decided else ''}leave out opponents."
         )
+    if opponents == PAST:  # here too, since _built comes after the experience
+        past_sides(env.spec, settings.opponent_options.side, config)
+        _check_past(settings, _together(env, settings, scale._replace(num_envs=settings.num_envs)))
     return True
 
 
