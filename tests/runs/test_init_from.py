@@ -19,6 +19,7 @@ from shoal.runs import init_from
 from shoal.runs.api import new_run, trainer_of
 from shoal.runs.open import keep_run_json, open_run
 from shoal.runs.run import Run
+from shoal.training import pretraining
 from shoal.training.program import TrainState
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
@@ -227,6 +228,22 @@ def test_training_starts_there_and_a_killed_run_starts_there_again(
     monkeypatch.setattr("shoal.runs.open.own_record", lambda *_: None)  # as if a stranger had written it
     with pytest.raises(InputError, match="would start from"):
         library.resume(again, environment=toys.busy, progress=False)
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_folder_without_a_run_is_refused_before_experience_is_collected(
+    in_parts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def collect(*_: Any) -> Any:
+        raise AssertionError("experience was collected")
+
+    monkeypatch.setattr(pretraining, "collect", collect)
+    flags: dict[str, Any] = {"folder": tmp_path / "run", "init_from": tmp_path, "num_envs": 8, "rollout_length": 4}
+    with pytest.raises(InputError, match="not the folder of a run"):
+        if in_parts:
+            library.agent("seps", "toys:duel", **flags).train(32)
+        else:
+            library.train("seps", "toys:duel", steps=32, progress=False, **flags)
 
 
 def test_a_part_of_a_folder_stands_for_its_run(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
 from shoal.runs.api import announce, check_folder, new_run, trainer_of
 from shoal.runs.final_evaluation import write_evaluation
-from shoal.runs.init_from import start_from
+from shoal.runs.init_from import check_source, start_from
 from shoal.runs.open import copied_opponents, keep_resumed, keep_run_json, open_run, permit_training, remember
 from shoal.runs.run import Run
 from shoal.sides.opponents import PAST
@@ -437,6 +437,8 @@ class _Parts:
 
     def _made(self, newest: int | None) -> Continued:
         """A trainer of the run, restored from its newest checkpoint."""
+        if newest is None:
+            check_source(self.run.settings)
         self.run.settings = self._reaching(newest or 0)
         with copied_opponents(self.run) if newest is None else contextlib.nullcontext():
             trainer = trainer_of(self.run, self._progress, self._guard, Continued)

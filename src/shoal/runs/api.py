@@ -21,7 +21,7 @@ from shoal.plots.figures import check_format
 from shoal.presets import preset_note
 from shoal.runs import final_evaluation
 from shoal.runs.build import build, check_build, check_hosts, told_of_teams
-from shoal.runs.init_from import source_of, start_from
+from shoal.runs.init_from import check_source, source_of, start_from
 from shoal.runs.load import devices_before, past_selves
 from shoal.runs.open import (
     copied_opponents,
@@ -122,6 +122,7 @@ def train_configured(
         with hold(where) as lock:  # a folder that was created here is removed again on bad input
             check_free(where)
             run = new_run(found, where)
+            check_source(run.settings)
             with copied_opponents(run):
                 trainer = trainer_of(run, progress, lock.check)
                 trainer.notes.append(preset_note(found.algorithm, found.name))

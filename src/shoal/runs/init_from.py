@@ -293,6 +293,16 @@ def source_of(folder: Path, warn: Callable[[str], None]) -> Source:
     return Source(folder, title, spec_of(entries["spec"]), stored, names, entries["config"])
 
 
+def check_source(settings: Settings) -> None:
+    """Check that there is a run that a new one would start from, before its algorithm collects experience.
+
+    Raises:
+        InputError: the folder holds no run, or its ``run.json`` is damaged.
+    """
+    if settings.init_from:
+        config_of_run(located(Path(settings.init_from)))
+
+
 def start_from(trainer: Trainer, folder: Path) -> None:
     """Let a new run start from what the run in ``folder`` has learned; nothing is compiled yet.
 
