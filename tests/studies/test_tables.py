@@ -118,6 +118,18 @@ def test_levels_are_observed_in_each_column(tmp_path: Path) -> None:
     np.testing.assert_allclose([point(entry) for entry in (*mappo[1:], *qmix[1:])], wanted, atol=6e-3)
 
 
+def test_where_environments_are_rows_each_has_its_own_observed_range_for_all_algorithms(tmp_path: Path) -> None:
+    """Columns are algorithms then: 0 and 1 are each environment's lowest and highest score, not each algorithm's."""
+    text = '\n[[tables]]\ntitle = "All"\nrows = "environment"\nover = "gamma"\n'
+    study, cells, _ = studied(tmp_path, text)
+    height = {"matrix/climbing": 1.0, "matrix/two_step": 100.0}
+    scores = {"mappo": np.array([3.0, 5.0]), "qmix": np.array([1.0, 2.0])}
+    records = {cell.name: made_record(cell, height[cell.environment] * scores[cell.algorithm]) for cell in cells}
+    head, _, *rows = rows_of(markdown_page(study, cells, records), "## All")
+    assert head == ["environment", "mappo", "qmix"]
+    assert [[row[0], *map(point, row[1:])] for row in rows] == [[game, 0.75, 0.12] for game in height]
+
+
 def test_one_task_is_normalised_where_that_is_asked_for(tmp_path: Path) -> None:
     text = '\n[[tables]]\ntitle = "All"\nrows = "algorithm"\nwhere = { gamma = 0.9 }\nscale = "known"\n' + SCALES
     for name, *found in entries(tmp_path, text)[2:]:

@@ -154,7 +154,7 @@ def entries_of(
         grid.setdefault(values_of_axes(cell, rows), {}).setdefault(values_of_axes(cell, columns), []).append(cell)
     heads = {values_of_axes(cell, columns): cell for cell in shown}
     scaling = scaling_of(study, table, shown)
-    ranges = _ranges(study, table, scaling, shown, columns, records)
+    ranges = _ranges(study, table, scaling, shown, (rows, columns), records)
     less = frozenset(cell.name for cell in shown if _less_is_better(study, table.metric, cell))
     found = _levels(table, shown, rows, columns, levels if scaling != "observed" else NO_LEVELS)
     added = [(cell, level, like) for line in found.values() for each in line.values() for cell, level, like in each]
@@ -246,17 +246,21 @@ def _ranges(
     table: Table,
     scaling: Scaling,
     shown: Sequence[Cell],
-    columns: tuple[str, ...],
+    axes: tuple[Sequence[str], Sequence[str]],
     records: Mapping[str, Record],
 ) -> dict[str, tuple[float, float]]:
+    """The worst and best score of each run by the cell's name; ``axes`` are those of rows and of columns. Observed ones
+    are of a task in a column: algorithms are compared on the same task, also where they are columns."""
     if scaling == "raw":
         return {}
     if scaling == "known":
         found = {cell.name: range_of(study, cell.values) for cell in shown}
         return {name: (one.worst, one.best) for name, one in found.items() if one}
+    rows, columns = axes
+    told = [*filter(_of_task, rows), *(axis for axis in columns if axis != "algorithm"), *table.over]
     tasks: dict[Place, list[Cell]] = {}
     for cell in shown:
-        tasks.setdefault(values_of_axes(cell, (*columns, *table.over)), []).append(cell)
+        tasks.setdefault(values_of_axes(cell, told), []).append(cell)
     ranges = {}
     for cells in tasks.values():
         every = [STATISTICS["mean"].samples(records[cell.name], table.metric) for cell in cells if cell.name in records]
