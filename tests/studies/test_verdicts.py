@@ -97,6 +97,13 @@ def test_missing_runs_have_no_difference(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("text", [PRIMARY, LIMITS])
+def test_one_seed_decides_nothing_although_its_episodes_have_an_interval(tmp_path: Path, text: str) -> None:
+    found = compared(tmp_path, text + TABLE, {"mappo": HIGH[:1], "qmix": LOW[:1]})
+    assert {one.verdict for one in found} == {"one seed"}
+    assert all(one.found == pytest.approx((7.0, 7.0, 7.0)) for one in found), "as on the study's page"
+
+
 def test_only_the_primary_metric_decides(tmp_path: Path) -> None:
     other = TABLE + 'metric = "length"\n[[tables]]\n'
     assert compared(tmp_path, PRIMARY + other, {"mappo": HIGH, "qmix": LOW}) == []

@@ -26,13 +26,15 @@ Verdict = Literal[
     "undecided",
     "at the floor",
     "at the ceiling",
+    "one seed",
     "no interval",
     "unknown",
     "missing",
 ]
 """*Higher* and *lower* are differences of metrics of which no direction is known to be better. At the floor and at the
-ceiling, where all runs of a task are, nothing is decided (:mod:`shoal.studies.limits`). Unknown: all is recorded, but a
-value is not known, or the runs cannot be compared. Missing: a run is not recorded."""
+ceiling, where all runs of a task are, nothing is decided (:mod:`shoal.studies.limits`). One seed: the interval is over
+the episodes of single seeds, and does not tell how far other seeds are. Unknown: all is recorded, but a value is not
+known, or the runs cannot be compared. Missing: a run is not recorded."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _AGGREGATES = ("iqm", "mean", "median")
 """Statistics over several tasks that stand for the mean of the primary metric, the first that a table has."""
@@ -128,7 +130,7 @@ def _of_table(
     spans: dict[Any, float] = {}
     for place, *_, found in made:
         spans[place] = max([spans.get(place, 0.0), *(abs(x) for x in found or () if not math.isnan(x))])
-    metric = _metric(table, statistic, entries)
+    metric, records = _metric(table, statistic, entries), entries.records
     for place, cells, other, complete, found in made:
         both = (*cells, *other)
         limits = _limits(study, table, statistic, entries, both)
@@ -136,6 +138,8 @@ def _of_table(
         known = statistic == "drop" or table.metric.removeprefix(TRAINING) in ("score", *SHARES)
         directed = known or limits_of(study, cells[0]).margin > 0
         verdict = verdict_of(found, limits.margin, -1 if lower else 1, directed) if complete else "missing"
+        if verdict not in ("missing", "unknown", "no interval") and all(records[one.name].seeds == 1 for one in both):
+            verdict = "one seed"
         reached = {nothing.get(cell.name) for cell in both}
         if len(cells) == 1 and found is not None and (what := next(iter(reached))) and reached == {what}:
             verdict = "at the floor" if what == "floor" else "at the ceiling"
