@@ -134,6 +134,16 @@ def test_a_number_selects_the_variant_that_it_names(tmp_path: Path) -> None:
         selected(study, values, {"variant": (5, 6)})
 
 
+@pytest.mark.parametrize(("only", "chosen"), [("64 64", [0]), (("64 64", 32), [0, 1]), (64, [2]), ((64, 64), [0])])
+def test_values_are_selected_as_messages_list_them(tmp_path: Path, only: Any, chosen: list[int]) -> None:
+    hidden = GRID.replace("gamma = [0.9, 0.99]", "hidden = [[64, 64], [32], [64]]").replace(', "matrix/two_step"', "")
+    study = read_study(write_study_file(tmp_path, hidden.replace(', "qmix"', "")))
+    values = [one.values for one in combinations(study)]
+    assert selected(study, values, {"hidden": only}) == chosen
+    with pytest.raises(InputError, match="--only hidden cannot be 65; the runs have 64 64, 32, 64"):
+        selected(study, values, {"hidden": 65})
+
+
 def test_true_is_not_1() -> None:
     assert not same(True, 1) and not same((0.5, True), (0.5, 1)) and same((1, 2.0), (1.0, 2))
 

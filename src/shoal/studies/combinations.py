@@ -257,12 +257,24 @@ def _check_named(study: StudyFile, title: str, where: Mapping[str, Any], runs: S
         raise study.error(f"{title} matches no run: none has {_said(where)}.")
 
 
-def _as_text(wanted: Any, known: Sequence[Any]) -> Any:
-    """A value, or several, of the command line, where a number may be the text that an axis has, such as a name."""
-    if isinstance(wanted, tuple) and not any(same(wanted, value) for value in known):
-        return tuple(_as_text(value, known) for value in wanted)
-    there = any(same(wanted, value) for value in known)
-    return label(wanted) if not there and label(wanted) in known else wanted
+def _as_listed(wanted: Any, known: Sequence[Any]) -> Any:
+    """A value, or several, of the command line as an axis has it: a number may be the text of a name, and a text what
+    messages show for a value, such as ``64 64`` for a list."""
+    if any(same(wanted, value) for value in known):
+        return wanted
+    if isinstance(wanted, tuple):
+        return tuple(_as_listed(value, known) for value in wanted)
+    return next((value for value in known if label(value) == label(wanted)), wanted)
+
+
+def as_listed(only: Mapping[str, Any], known: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Values of axes of the command line as the axes have them, if they do.
+
+    Args:
+        only: by axis a value, or a tuple of several.
+        known: the values of each axis.
+    """
+    return {axis: _as_listed(wanted, known.get(axis, ())) for axis, wanted in only.items()}
 
 
 def selected(study: StudyFile, runs: Sequence[Mapping[str, Any]], only: Mapping[str, Any]) -> list[int]:
@@ -272,7 +284,7 @@ def selected(study: StudyFile, runs: Sequence[Mapping[str, Any]], only: Mapping[
         InputError: an axis or a value does not exist, or no run has all of them.
     """
     known = axes_of(runs)
-    only = {axis: _as_text(wanted, known.get(axis, ())) for axis, wanted in only.items()}
+    only = as_listed(only, known)
     check_values(study, "--only", only, known)
     chosen = [i for i, values in enumerate(runs) if matches(values, only)]
     if not chosen:

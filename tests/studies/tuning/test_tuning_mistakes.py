@@ -249,6 +249,12 @@ def test_a_search_of_an_unknown_method_is_refused(tmp_path: Path) -> None:
         shoal.tune(path, only={"algorithm": ("mappo", "ipo")}, out=tmp_path / "out", dry_run=True)
 
 
+def test_a_number_selects_the_method_that_it_names(tmp_path: Path) -> None:
+    path = write_tuning_file(tmp_path, TUNING.replace('name = "tuned"', 'name = "5"'))
+    report = shoal.tune(path, only={"variant": 5}, out=tmp_path / "out", dry_run=True)
+    assert [method.values["variant"] for method in report.methods] == ["5"]
+
+
 def test_a_budget_in_place_of_trials(tmp_path: Path) -> None:
     (method,) = methods(read_study(write_tuning_file(tmp_path, TUNING.replace("trials = 4", "budget = 8000"))))
     # Five trials train 512 steps and two of them 512 more, with two seeds each: 7168. Six and three would be 9216.

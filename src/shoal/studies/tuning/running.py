@@ -11,7 +11,7 @@ from shoal.errors import CheckpointError, GameError, InputError, NonFiniteError
 from shoal.options.flags import flags_of
 from shoal.storage import manifest
 from shoal.storage.manifest import product_rate
-from shoal.studies.combinations import axes_of, check_values, matches
+from shoal.studies.combinations import as_listed, axes_of, check_values, matches
 from shoal.studies.execution import earlier_hardware, listed
 from shoal.studies.keys import label
 from shoal.studies.record import rounded_numbers
@@ -227,7 +227,9 @@ def command_flags(flags: Mapping[str, Any]) -> str:
 
 def _selected(study: StudyFile, known: list[Method], only: Mapping[str, Any]) -> list[Method]:
     wanted = {axis: tuple(value) if isinstance(value, list) else value for axis, value in only.items()}
-    check_values(study, "--only", wanted, axes_of([method.values for method in known]))
+    axes = axes_of([method.values for method in known])
+    wanted = as_listed(wanted, axes)
+    check_values(study, "--only", wanted, axes)
     chosen = [method for method in known if matches(method.values, wanted)]
     if not chosen:
         said = " and ".join(f"{axis} {label(value)}" for axis, value in wanted.items())
