@@ -67,6 +67,19 @@ def test_an_export_is_compared_with_the_records_it_is_of(tmp_path: Path) -> None
     assert scores == [[7.0, 8.0], [1.0, 2.0]] * 2
 
 
+def test_runs_that_differ_only_by_a_comma_do_not_replace_each_other(tmp_path: Path) -> None:
+    variants = "".join(
+        f'[[variants]]\nname = "{name}"\ngamma = {gamma}\n' for name, gamma in (("1,0", 0.9), ("10", 0.8))
+    )
+    text = GRID.replace('algorithm = ["mappo", "qmix"]', 'algorithm = ["mappo"]').replace("gamma = [0.9, 0.99]", "")
+    path = write_study_file(tmp_path, text + variants)
+    for cell in cells_of(path):
+        write_record(record_path(tmp_path / "records" / "demo", cell), made_record(cell))
+    with pytest.raises(InputError, match=r"without them two runs in matrix/climbing would be 'mappo 10'"):
+        shoal.results(path, marl_eval=tmp_path / "all.json")
+    assert not (tmp_path / "all.json").exists()
+
+
 def test_without_records_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run is recorded"):
         shoal.results(write_study_file(tmp_path, GRID), marl_eval=tmp_path / "all.json")

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.errors import InputError
 from shoal.statistics.marl_eval import Evaluation, Run
 from shoal.studies.combinations import axes_of
 from shoal.studies.keys import label
@@ -30,6 +31,9 @@ def to_marl_eval(
     Args:
         cells: runs of a study.
         records: those that exist, by the cells' names.
+
+    Raises:
+        InputError: two runs of a task would have one name.
     """
     several = {axis for axis, known in axes_of([cell.values for cell in cells]).items() if len(known) > 1}
     results: dict[str, dict[str, dict[str, dict[str, Run]]]] = {}
@@ -45,9 +49,13 @@ def to_marl_eval(
         task += options_text(record.run["env"])
         name = " ".join([cell.algorithm, *(_plain(axis, cell.values[axis]) for axis in others)]).replace(",", "")
         first = record.run["settings"].get("seed", 0)
-        results.setdefault(family or NO_FAMILY, {}).setdefault(task, {})[name] = {
-            f"seed_{first + seed}": _run(record, seed) for seed in range(record.seeds)
-        }
+        there = results.setdefault(family or NO_FAMILY, {}).setdefault(task, {})
+        if name in there:
+            raise InputError(
+                f"marl-eval reads no commas in names, and without them two runs in {cell.environment} would be "
+                f"{name!r}; give the variants names that differ in more."
+            )
+        there[name] = {f"seed_{first + seed}": _run(record, seed) for seed in range(record.seeds)}
     return results
 
 
