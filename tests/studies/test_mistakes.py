@@ -401,8 +401,12 @@ def test_a_file_that_is_no_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.write_bytes(b"#" * (2**20 + 1))
     assert refusal(path) == f"{path}: it is larger than 1 MiB."
     assert refusal(tmp_path / "none.toml") == f"There is no study file '{tmp_path / 'none.toml'}'."
-    odd = write_study_file(tmp_path, name="a b")
-    assert refusal(odd) == f"{odd}: the name of a study file may contain only letters, digits and _ . -."
+    for name in ("a b", "é", "-a", ".a", "a" * 81):
+        odd = write_study_file(tmp_path, name=name)
+        assert refusal(odd) == (
+            f"{odd}: the name of a study file, without .toml, must have at most 80 of the characters a-z A-Z 0-9 _ . - "
+            f"and start with none of . -."
+        )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"There is no study 'two_stp'; did you mean 'two_step'\?"):
         study_path("two_stp")

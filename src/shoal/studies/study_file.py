@@ -382,7 +382,10 @@ def read_study(path: Path) -> StudyFile:
         InputError: it is not TOML, or a key is missing, unknown or of the wrong type. The message names file and key.
     """
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}", path.stem):
-        raise InputError(f"{path}: the name of a study file may contain only letters, digits and _ . -.")
+        raise InputError(
+            f"{path}: the name of a study file, without .toml, must have at most 80 of the characters a-z A-Z 0-9 _ . "
+            f"- and start with none of . -."
+        )
     whole = Keys(path, "", reading.read_toml(path, "study file", MAX_FILE_BYTES))
     title, question, notes = whole.text("title"), whole.text("question"), whole.lines("notes")
     defaults, grid = whole.table("defaults").flags(), _grid(whole.table("grid"))
