@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from shoal.errors import InputError
+from shoal.studies.archive import Stored
 from shoal.studies.combinations import combinations, selected
 from shoal.studies.keys import same
-from shoal.studies.plan import Cell, plan
+from shoal.studies.plan import Cell, plan, readable_name
 from shoal.studies.study_file import read_study, shipped, study_path
 from support.selection import quick
 from support.small_studies import GRID, cells_of, write_study_file
@@ -120,6 +121,14 @@ def test_a_folder_is_found_after_its_readable_name_has_changed(tmp_path: Path) -
     assert cells_of(path)[0].folder.name == f"other-{cell.digest}"
     cell.folder.mkdir()
     assert cells_of(path)[0].folder == cell.folder
+
+
+@pytest.mark.parametrize("algorithm", ["tuning", "tuning:make", "crossplay"])
+def test_no_run_has_a_name_of_a_search_or_of_games(algorithm: str) -> None:
+    """An algorithm of the user's own may be in a file tuning.py."""
+    name = readable_name({"algorithm": algorithm, "environment": "matrix/climbing"})
+    assert name == f"run-{algorithm.replace(':', '-')}-matrix-climbing" and Stored(name, Path()).is_run
+    assert readable_name({"algorithm": "tuning_x", "environment": "matrix/climbing"}) == "tuning_x-matrix-climbing"
 
 
 def test_a_number_selects_the_variant_that_it_names(tmp_path: Path) -> None:

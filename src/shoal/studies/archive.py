@@ -23,8 +23,8 @@ from shoal.system.files import from_json, write_bytes, write_text
 
 ARCHIVE_FILE = "records.jsonl.xz"
 """Name of the archive in the folder of a study's records."""
-CROSSPLAY_PREFIX = "crossplay-"
-"""The beginning of the names of records of games."""
+CROSSPLAY_PREFIX, TUNING_PREFIX = "crossplay-", "tuning-"
+"""The beginnings of the names of records of games and of searches, with which the name of no run begins."""
 MAX_RECORD_BYTES = 2**26
 """Largest size in bytes of a record, and of an archive as it is stored."""
 MAX_ARCHIVE = 2**30
@@ -52,7 +52,7 @@ class Stored(NamedTuple):
     @property
     def is_tuning(self) -> bool:
         """Whether the name is that of the record of a search (:mod:`shoal.studies.tuning.record`)."""
-        return self.name.startswith("tuning-")
+        return self.name.startswith(TUNING_PREFIX)
 
     @property
     def is_crossplay(self) -> bool:

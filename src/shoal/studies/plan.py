@@ -17,6 +17,7 @@ from shoal.environments.names import check_name
 from shoal.errors import InputError, unknown
 from shoal.options.flags import check_names, flags_of, options_from_json, override
 from shoal.storage import manifest
+from shoal.studies.archive import CROSSPLAY_PREFIX, TUNING_PREFIX
 from shoal.studies.combinations import Combination, combinations
 from shoal.studies.keys import label, labels
 from shoal.studies.study_file import ALONE, Protocol, StudyFile
@@ -36,7 +37,8 @@ def readable_name(values: Mapping[str, Any]) -> str:
     """The values of a run's axes as a file name."""
     others = [f"{axis.removeprefix('env.')}-{label(x)}" for axis, x in values.items() if axis not in _FIRST_IN_NAME]
     text = "-".join([*(values[axis] for axis in _FIRST_IN_NAME), *others])
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", text)[:_MAX_NAME].strip("-.")
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", text)[:_MAX_NAME].strip("-.")
+    return f"run-{name}" if name.startswith((CROSSPLAY_PREFIX, TUNING_PREFIX)) else name  # an own algorithm's file
 
 
 def config_digest(

@@ -12,6 +12,7 @@ from typing import Any
 from shoal import algorithms
 from shoal.errors import InputError, unknown
 from shoal.options.flags import check_names, flags_of, override
+from shoal.studies.archive import TUNING_PREFIX
 from shoal.studies.combinations import Combination, axes_of, check_values, combinations, matches
 from shoal.studies.keys import key, label
 from shoal.studies.plan import Cell, cell_of, checked_flag, is_tuned, plan
@@ -159,7 +160,7 @@ def _method(study: StudyFile, tuning: Tuning, group: Sequence[Combination]) -> M
         )
     method = Method(study.name, values, cells, ranges, tuning, rungs, "")
     text = "-".join(label(value) for value in values.values())
-    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", f"tuning-{text}")[:_LONGEST].strip("-.")
+    readable = re.sub(r"[^A-Za-z0-9_.]+", "-", f"{TUNING_PREFIX}{text}")[:_LONGEST].strip("-.")
     return Method(study.name, values, cells, ranges, tuning, rungs, f"{readable}-{_digest(method)}")
 
 
