@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from shoal.errors import InputError
-from shoal.statistics import compare, improvement, interval, probability_of_improvement
+from shoal.statistics import compare, difference, improvement, interval, probability_of_improvement
 
 X = (np.arange(20).reshape(5, 4) * 7 % 11) / 11
 Y = (np.arange(24).reshape(6, 4) * 5 % 13) / 13
@@ -45,6 +45,18 @@ def test_a_comparison_holds_both_estimates_and_the_runs() -> None:
     assert back.difference[0] == pytest.approx(-found.difference[0])
     low, high = stats.ttest_ind(X[:, 0], Y[:, 0], equal_var=False).confidence_interval()
     assert compare(X[:, :1], Y[:, :1]).difference[1:] == pytest.approx((low, high), abs=0.12)
+
+
+@pytest.mark.parametrize("statistic", ["iqm", "median", "mean", "optimality_gap"])
+def test_equal_scores_have_no_difference_by_rounding(statistic: str) -> None:
+    """The mean of three numbers 0.1 is not that of five."""
+    few, many = ([np.full(runs, value) for value in (0.1, 0.7, 0.3)] for runs in (3, 5))
+    assert np.mean(few[0]) != np.mean(many[0])
+    for x, y in ((few[:1], many[:1]), (few[1:2], many[1:2]), (many, many)):
+        assert compare(x, y).difference == difference(x, y, statistic) == (0.0, 0.0, 0.0)
+    assert compare(few, many).difference == (0.0, 0.0, 0.0)
+    small = 1e-9 * np.array([1.0, 2.0])
+    assert difference([small], [np.zeros(2)], statistic)[0] != 0.0, "small scores are kept"
 
 
 def test_tasks_are_paired_by_name() -> None:

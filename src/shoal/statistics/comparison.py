@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from shoal.statistics.aggregates import ends, reduction, resampled, shortfalls
-from shoal.statistics.intervals import DRAWN, Estimate, check_confidence, interval, tail_beyond
+from shoal.statistics.intervals import DRAWN, Estimate, check_confidence, interval, tail_beyond, without_rounding
 from shoal.statistics.scores import Scores, in_pairs
 
 
@@ -89,12 +89,11 @@ def difference(
     def of(*parts: np.ndarray, axis: int = -1) -> np.ndarray | np.floating:
         return reduce(*parts[: len(xs)], axis=axis) - reduce(*parts[len(xs) :], axis=axis)
 
-    middle = float(of(*xs, *ys))
-    if min(part.size for part in (*xs, *ys)) == 1:
-        return middle, float("nan"), float("nan")
-    tail = tail_beyond([*xs, *(-part for part in ys)], confidence)
-    low, high = ends(resampled([*xs, *ys], of, count=resamples, seed=seed), tail)
-    return middle, float(low), float(high)
+    middle, low, high = float(of(*xs, *ys)), float("nan"), float("nan")
+    if min(part.size for part in (*xs, *ys)) > 1:
+        tail = tail_beyond([*xs, *(-part for part in ys)], confidence)
+        low, high = map(float, ends(resampled([*xs, *ys], of, count=resamples, seed=seed), tail))
+    return without_rounding((middle, low, high), [*xs, *ys])
 
 
 def probability_of_improvement(x: Scores, y: Scores) -> float:

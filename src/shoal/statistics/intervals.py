@@ -26,6 +26,17 @@ def scaled(estimate: Estimate, unit: float) -> Estimate:
     return unit * value, unit * low, unit * high
 
 
+ROUNDING = 1e-13
+"""Of the largest value: below it a sum of means of both signs is a rounding error."""
+
+
+def without_rounding(estimate: Estimate, samples: Sequence[Float[np.ndarray, " _"]]) -> Estimate:
+    """A sum or difference of several samples with 0 for what is only a rounding error, so that equal ones are equal."""
+    least = ROUNDING * max(float(np.abs(sample).max()) for sample in samples)
+    value, low, high = (0.0 if abs(x) <= least < math.inf else x for x in estimate)
+    return value, low, high
+
+
 def interval(*samples: Float[np.ndarray, " _"], confidence: float = 0.95) -> Estimate:
     """The mean and its expanded percentile bootstrap interval.
 
@@ -66,6 +77,11 @@ def interval(*samples: Float[np.ndarray, " _"], confidence: float = 0.95) -> Est
     parts = [np.asarray(sample, np.float64).ravel() for sample in samples]
     if not parts or any(part.size == 0 for part in parts):
         raise InputError("An interval needs the values of at least one seed.")
+    found = _interval(parts, confidence)
+    return found if len(parts) == 1 else without_rounding(found, parts)
+
+
+def _interval(parts: list[np.ndarray], confidence: float) -> Estimate:
     middle = float(sum(part.mean() for part in parts))
     known = sum(float(part[0]) for part in parts if part.size == 1)
     parts = [part for part in parts if part.size > 1]
