@@ -408,9 +408,14 @@ class Borrowed(shoal.Callback):
     def on_step(self, context: Any) -> None: ...
 
 
+class Curt(shoal.Callback):
+    def on_metrics(self, context: Any) -> None: ...  # type: ignore[override]
+
+
 @pytest.mark.parametrize(
     ("callbacks", "complaint"),
     [
+        ([Curt()], "Curt.on_metrics must take .self, context, metrics.\\."),
         ([Noting], "The callback Noting is a class; pass an instance, Noting().."),
         ([3], "A callback is a shoal.Callback or a function"),
         (Noting(), "callbacks must be a list"),

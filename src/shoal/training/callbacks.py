@@ -261,7 +261,8 @@ def accepted(callbacks: Any) -> list[Callback]:
     """The callbacks in the order in which they are called; a warning names methods ``on_…`` that training never calls.
 
     Raises:
-        InputError: one is neither a :class:`Callback` nor a function of two arguments, or has a misspelt method.
+        InputError: one is neither a :class:`Callback` nor a function of two arguments, or has a method that is misspelt
+            or takes other arguments.
     """
     if isinstance(callbacks, Callback | str | Mapping) or callable(callbacks):
         raise InputError(f"callbacks must be a list, such as callbacks=[MyCallback()], not {shortened(callbacks)}.")
@@ -272,6 +273,10 @@ def accepted(callbacks: Any) -> list[Callback]:
         for name in others:
             if near := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
                 raise InputError(f"{_name(one)}.{name} is never called; did you mean {near[0]!r}?")
+        for name in known:
+            _, *words = inspect.signature(getattr(Callback, name)).parameters
+            if not _takes(getattr(one, name), len(words)):
+                raise InputError(f"{_name(one)}.{name} must take (self, {', '.join(words)}).")
         if uncalled := [name for name in others if callable(getattr(type(one), name, None))]:
             notices.warn(
                 f"Training never calls {enumerated(uncalled)} of the callback {_name(one)}: it calls "
@@ -285,13 +290,20 @@ def _of_function(given: Any) -> Callback:
         raise InputError(f"The callback {given.__name__} is a class; pass an instance, {given.__name__}().")
     if not callable(given):
         raise InputError(f"A callback is a shoal.Callback or a function (context, metrics), not {shortened(given)}.")
+    if not _takes(given, 2):
+        raise InputError(f"The function {_name(_Function(given))} must take (context, metrics).")
+    return _Function(given)
+
+
+def _takes(function: Callable, arguments: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as it tells."""
     try:
-        inspect.signature(given).bind(None, None)
+        inspect.signature(function).bind(*[None] * arguments)
     except TypeError:
-        raise InputError(f"The function {_name(_Function(given))} must take (context, metrics).") from None
+        return False
     except ValueError:  # a C function without a signature
         pass
-    return _Function(given)
+    return True
 
 
 def _name(callback: Callback) -> str:
