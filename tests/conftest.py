@@ -134,8 +134,9 @@ def unchecked_annotations() -> Iterator[None]:
 
 
 @pytest.fixture
-def shoal(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def shoal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
     """(words) -> (exit code, stdout, stderr)."""
+    monkeypatch.setattr(sys, "path", [*sys.path])  # commands are processes, which do not search each other's folders
 
     from shoal import cli
 

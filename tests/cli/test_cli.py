@@ -330,6 +330,7 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train mappo mpe/simple_spread --callback nobody --print-config", "--callback takes module:MyCallback"),
         ("train mappo pettingzoo:", "pettingzoo: does not name a module"),
         ("train mappo pettingzoo:.", "pettingzoo:. does not name a module"),
+        ("train mappo sub/own.py:Meeting", "has the name of its module: 'sub.own:Meeting', not 'sub/own.py:Meeting'."),
         ("train mappo gymnasium:nobody:", "There is no module 'nobody', which gymnasium:nobody: needs: neither in "),
         ("train mappo gymnasium:Swimmer-v5 --env.xml-file evil", "Gymnasium cannot make 'Swimmer-v5': File"),
         ("train --resume nothing", "not the folder of a run"),

@@ -317,6 +317,9 @@ def imported(path: str, name: str, kind: str) -> Any:
         InputError: the module or the attribute is missing, cannot be called, or the module raises, as the message says.
     """
     module_name, _, attribute = path.partition(":")
+    if module_name.endswith(".py"):
+        module = module_name.removeprefix("./").removesuffix(".py").replace("/", ".")
+        raise InputError(f"Your own {kind} has the name of its module: '{module}:{attribute}', not {name!r}.")
     if not named_rightly(module_name):
         raise InputError(f"{name!r} is not of the form 'package.module:factory'.")
     try:
