@@ -369,9 +369,19 @@ _Q: list[tuple[str, Flags]] = [
 ]
 # Study normalisation_q: QMIX learns more with layer normalisation on both tuning tasks. Its relatives were not
 # measured.
-_QMIX: list[tuple[str, Flags]] = [
-    (pattern, flags | {"layer_norm": True} if pattern.startswith(("mpe/", "lbf/")) else flags) for pattern, flags in _Q
-]
+_LAYERS: Flags = {"layer_norm": True}
+# Search tuned_foraging (--only algorithm=qmix): the best of 12 trials in lbf/7x7-3p-2f and lbf/8x8-2p-2f. Study
+# searched_foraging: better in two larger games.
+_QMIX_FORAGING: Flags = _LAYERS | {
+    "gradient_steps": 8,
+    "lam": 0.8,
+    "learning_rate": 1.3248e-3,
+    "target_rate": 0.0130899,
+    "epsilon_fraction": 0.100367,
+    "gamma": 0.9,
+}
+_QMIX_HAS: dict[str, Flags] = {"mpe": _LAYERS, "lbf": _QMIX_FORAGING}
+_QMIX: list[tuple[str, Flags]] = [(pattern, flags | _QMIX_HAS.get(pattern.split("/")[0], {})) for pattern, flags in _Q]
 
 # Code of HARL (tuned_configs of its repository; Zhong et al. 2024, Liu et al. 2024): a gradient step per step of all
 # its 20 environments, or 10 of HADDPG and HATD3 in MA-MuJoCo. HARL takes 50 of them after 50 such steps; shorter
