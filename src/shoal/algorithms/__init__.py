@@ -151,9 +151,7 @@ def check_name(name: str) -> None:
     """
     for part in canonical(name).split("+"):
         if ":" not in part and not known(part):
-            if part.endswith(".py"):
-                module = part.removesuffix(".py").replace("/", ".")
-                raise InputError(f"Your own algorithm has the name of its module: {module!r}, not {part!r}.")
+            user_modules.refuse_file(part, "algorithm")
             where = (
                 f"Or did you mean your module {near!r} in the working directory?"
                 if (near := near_module(part))

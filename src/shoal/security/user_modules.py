@@ -304,6 +304,18 @@ def _on_path(module: str) -> ModuleSpec | None:
     return found
 
 
+def refuse_file(name: str, kind: str) -> None:
+    """Refuse the file of a module in place of its name, before the colon if there is one.
+
+    Raises:
+        InputError: it is one; the message has the name.
+    """
+    file, colon, attribute = name.partition(":")
+    if file.endswith(".py"):
+        right = file.removeprefix("./").removesuffix(".py").replace("/", ".") + colon + attribute
+        raise InputError(f"Your own {kind} has the name of its module: {right!r}, not {name!r}.")
+
+
 def no_module(module: str | None, of: str) -> InputError:
     """That there is no such module, which ``of`` needs, and on the command line where it was looked for."""
     here = "".join(f": neither in {folder} nor among installed packages" for folder in _folders or ())
@@ -317,9 +329,7 @@ def imported(path: str, name: str, kind: str) -> Any:
         InputError: the module or the attribute is missing, cannot be called, or the module raises, as the message says.
     """
     module_name, _, attribute = path.partition(":")
-    if module_name.endswith(".py"):
-        module = module_name.removeprefix("./").removesuffix(".py").replace("/", ".")
-        raise InputError(f"Your own {kind} has the name of its module: '{module}:{attribute}', not {name!r}.")
+    refuse_file(path, kind)
     if not named_rightly(module_name):
         raise InputError(f"{name!r} is not of the form 'package.module:factory'.")
     try:
