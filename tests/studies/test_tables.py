@@ -130,6 +130,22 @@ def test_where_environments_are_rows_each_has_its_own_observed_range_for_all_alg
     assert [[row[0], *map(point, row[1:])] for row in rows] == [[game, 0.75, 0.12] for game in height]
 
 
+def test_where_less_is_better_the_lowest_observed_score_becomes_1(tmp_path: Path) -> None:
+    less = '\n[primary]\nmetric = "score"\nfloor = 10\nceiling = 0\n'
+    table = OVER + 'statistic = ["mean", "optimality_gap"]\n'
+    _, _, *more = entries(tmp_path, table)
+    _, _, *rows = entries(tmp_path, less + table)
+    for (name, mean, gap), (_, other, _) in zip(rows, more, strict=True):
+        assert point(mean) == pytest.approx(1 - point(other), abs=0.02), name
+        assert point(gap) == pytest.approx(1 - point(mean), abs=0.02), name
+    assert "normalised by the worst and best score of a seed" in markdown_page(*studied(tmp_path, less + table))
+    text = table + table.replace("mean", "improvement") + 'baseline = { algorithm = "qmix" }\n'
+    text = text.replace(', "optimality_gap"', "")
+    said = "Probability of improvement over algorithm qmix:"
+    more_often, less_often = (point(entries(tmp_path, part + text, said)[2][1]) for part in ("", less))
+    assert less_often == pytest.approx(1 - more_often, abs=0.02) and more_often > 0.6
+
+
 def test_one_task_is_normalised_where_that_is_asked_for(tmp_path: Path) -> None:
     text = '\n[[tables]]\ntitle = "All"\nrows = "algorithm"\nwhere = { gamma = 0.9 }\nscale = "known"\n' + SCALES
     for name, *found in entries(tmp_path, text)[2:]:

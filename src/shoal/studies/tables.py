@@ -154,8 +154,8 @@ def entries_of(
         grid.setdefault(values_of_axes(cell, rows), {}).setdefault(values_of_axes(cell, columns), []).append(cell)
     heads = {values_of_axes(cell, columns): cell for cell in shown}
     scaling = scaling_of(study, table, shown)
-    ranges = _ranges(study, table, scaling, shown, (rows, columns), records)
     less = frozenset(cell.name for cell in shown if _less_is_better(study, table.metric, cell))
+    ranges = _ranges(study, table, scaling, shown, (rows, columns), records, less)
     found = _levels(table, shown, rows, columns, levels if scaling != "observed" else NO_LEVELS)
     added = [(cell, level, like) for line in found.values() for each in line.values() for cell, level, like in each]
     return Entries(
@@ -217,6 +217,9 @@ def tasks_of_row(rows: Sequence[str], row: Place) -> Place:
 
 
 def _less_is_better(study: StudyFile, metric: str, cell: Cell) -> bool:
+    primary = study.primary
+    if primary and primary.metric == metric and primary.floor is not None and primary.ceiling is not None:
+        return primary.ceiling < primary.floor
     scores = range_of(study, cell.values) if metric == "score" else None
     return scores.best < scores.worst if scores else metric.removeprefix(TRAINING) == "lost"
 
@@ -248,9 +251,11 @@ def _ranges(
     shown: Sequence[Cell],
     axes: tuple[Sequence[str], Sequence[str]],
     records: Mapping[str, Record],
+    less: Collection[str],
 ) -> dict[str, tuple[float, float]]:
     """The worst and best score of each run by the cell's name; ``axes`` are those of rows and of columns. Observed ones
-    are of a task in a column: algorithms are compared on the same task, also where they are columns."""
+    are of a task in a column: algorithms are compared on the same task, also where they are columns. ``less`` names the
+    cells in which lower values are better."""
     if scaling == "raw":
         return {}
     if scaling == "known":
@@ -266,7 +271,8 @@ def _ranges(
         every = [STATISTICS["mean"].samples(records[cell.name], table.metric) for cell in cells if cell.name in records]
         together = np.concatenate([samples for samples in every if samples is not None] or [np.zeros(1)])
         low, high = float(together.min()), float(together.max())
-        ranges |= {cell.name: (low, high if high > low else low + 1.0) for cell in cells}
+        high = high if high > low else low + 1.0
+        ranges |= {cell.name: (high, low) if cell.name in less else (low, high) for cell in cells}
     return ranges
 
 
@@ -335,7 +341,8 @@ def scaling_text(entries: Entries, statistics: Sequence[Statistic]) -> str:
     if entries.scaling == "known":
         return "Scores are normalised by the worst and best ones below."
     if entries.scaling == "observed":
-        return "Scores are normalised by the lowest and highest score of a seed on each task in this table."
+        which = "worst and best" if entries.less else "lowest and highest"
+        return f"Scores are normalised by the {which} score of a seed on each task in this table."
     return ""
 
 
