@@ -8,8 +8,9 @@ import pytest
 
 from shoal.plots.texts import estimate_text, estimate_texts
 from shoal.statistics.intervals import interval
-from shoal.studies.record import rounded_numbers
-from shoal.studies.results import markdown_page
+from shoal.studies.record import rounded_numbers, write_record
+from shoal.studies.results import markdown_page, results
+from shoal.studies.state import record_path
 from shoal.studies.study_file import read_study
 from support.small_studies import GRID, SCORES, TABLES, cells_of, made_record, records_of, write_study_file
 
@@ -76,6 +77,22 @@ def test_notes_stand_below_the_tables(tmp_path: Path) -> None:
         text.index("## Runs"),
     )
     assert tables < notes < flags_and_runs and "## Notes" not in drawn(tmp_path, FIVE)
+
+
+def test_a_metric_that_no_run_of_a_table_has_is_named_once_all_are_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = '\n[[tables]]\nmetric = "lenght"\n[[tables]]\nmetric = "length"\n[[tables]]\nmetric = "train/score"\n'
+    path = write_study_file(tmp_path, GRID + tables)
+    first, *others = cells_of(path)
+    folder = tmp_path / "records" / "demo"
+    for cell in others:
+        write_record(record_path(folder, cell), made_record(cell, (7.0, 8.0)))
+    results(path)
+    assert capsys.readouterr().err == "", "the one that is missing may have it"
+    write_record(record_path(folder, first), made_record(first, (7.0, 8.0)))
+    results(path)
+    assert capsys.readouterr().err == f"{path}: [[tables]] 1: There is no metric 'lenght'; did you mean 'length'?\n"
 
 
 def test_missing_runs_are_shown(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from shoal.errors import unknown
 from shoal.plots import figures
 from shoal.plots.texts import markdown_table, markdown_text
 from shoal.statistics import marl_eval as marl_eval_format
 from shoal.studies.charts import charts_of
+from shoal.studies.combinations import matches
 from shoal.studies.contents import DIFFERING_NOTE, DIFFERING_TITLE, contents_of
 from shoal.studies.crossplay import Played, crossplays_of
 from shoal.studies.exchange import to_marl_eval
@@ -20,11 +22,12 @@ from shoal.studies.levels import NO_LEVELS, Levels, levels_of
 from shoal.studies.plan import Cell, plan
 from shoal.studies.record import Record
 from shoal.studies.state import former_records, recorded_in, records_of_cells
-from shoal.studies.study_file import StudyFile, command_in_folder, link_text, read_study, study_path
+from shoal.studies.study_file import TRAINING, StudyFile, command_in_folder, link_text, read_study, study_path
 from shoal.studies.tables import Section
 from shoal.studies.tuning import page as tuning_page
 from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import check_imports
+from shoal.system import notices
 from shoal.system.files import make_folder, write_text, written_to
 
 # The figures of the page, drawn from its records.
@@ -176,8 +179,20 @@ def results(
         make_folder(Path(marl_eval).parent)
         marl_eval_format.write(marl_eval, to_marl_eval(cells, held))
     held |= former_records(where, cells, held)
+    _warn_of_unknown_metrics(described, cells, held)
     levels, games = levels_of(described, records, trust=trust), crossplays_of(described, cells, held, where)
     figures = draw_figures(described, cells, held, path.parent, levels)
     write_text(path, markdown_page(described, cells, held, figures, levels, games))
     tuning_page.write_tuning_page(described, where, path)
     return path
+
+
+def _warn_of_unknown_metrics(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> None:
+    """Warn of each table and figure whose runs are recorded, none with its metric: all its entries are dashes."""
+    for one in (*study.tables, *study.figures):
+        shown = [records.get(cell.name) for cell in cells if matches(cell.values, one.where)]
+        held = [record for record in shown if record is not None]
+        known = {"score", "length"}.union(*(record.evaluation["metrics"] for record in held))
+        known |= {TRAINING + name for record in held for name in record.curve if name != "step"}
+        if len(held) == len(shown) and one.metric not in known:
+            notices.warn(str(study.error(f"[[{one.part}]] {one.number}: {unknown('metric', one.metric, known)}")))
