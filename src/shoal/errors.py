@@ -112,7 +112,12 @@ def told(error: BaseException) -> str:
     """What an exception says, on one line with a full stop; the name of its class if that is not clear without it."""
     said = " ".join(str(error).split()).rstrip(".")
     plain = isinstance(error, TypeError | ValueError | AssertionError | OSError) or type(error).__name__ == "Error"
-    return f"{said}." if said and plain else f"{type(error).__name__}{f': {said}' if said else ''}."
+    return with_full_stop(said if said and plain else f"{type(error).__name__}{f': {said}' if said else ''}")
+
+
+def with_full_stop(text: str) -> str:
+    """A text that ends with a full stop, or with its own question or exclamation mark."""
+    return text if text.endswith(("?", "!", ".")) else f"{text}."
 
 
 def shortened(value: Any) -> str:

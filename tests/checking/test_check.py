@@ -118,7 +118,7 @@ FOUND: dict[str, tuple[str, str, str]] = {
     "tires": ("warning", "determinism", "with the same seed and the same actions, last is first False, True at step 4"),
     "roles": ("error", "interface", "spec.roles must be numbered"),
     "raises": ("error", "exception", "step 3 of episode 1 (seed 0), with the joint action ["),
-    "raises at reset": ("error", "exception", "reset (episode 1, seed 0) raised ValueError: a wheel fell off."),
+    "raises at reset": ("error", "exception", "reset (episode 1, seed 0) raised ValueError: which wheel fell off?"),
     "refuses": ("error", "exception", "step 3 of episode 1 (seed 0), with the joint action ["),
     "raises on closing": ("error", "exception", "closing the environment raised ValueError"),
     "unmakeable": ("error", "exception", "making the environment raised ValueError"),
@@ -150,7 +150,7 @@ def test_each_fault_is_found_and_named(fault: str, isolate: bool) -> None:
     played = dict(report.facts).get("played")
     assert played is None or ("in this process" in played) == (not isolate)
     if fault == "raises":  # the traceback is the environment's own
-        assert 'raise ValueError("a wheel fell off")' in finding.detail and "faulty.py" in finding.detail
+        assert 'raise ValueError("which wheel fell off?")' in finding.detail and "faulty.py" in finding.detail
         assert "shoal/checking" not in finding.detail
 
 

@@ -37,7 +37,7 @@ from shoal.checking.specimen import (
     updating,
 )
 from shoal.equations.reduce import DEVICES
-from shoal.errors import InputError
+from shoal.errors import InputError, with_full_stop
 from shoal.options.flags import check_fields, check_names, flags_of, override
 from shoal.presets import own_presets, sizes_for
 from shoal.storage.checkpoint import Checkpoints
@@ -780,7 +780,7 @@ def _played(module: Any, config: Any, spec: EnvSpec, rules: tuple[Callable, ...]
 def _raised(doing: str, error: Exception) -> Finding:
     what = fault_of(error).what
     what = what if len(what) <= 300 else f"{what[:297]}..."
-    return Finding("error", "exception", f"{doing} {what}.", own_traceback(error, package=False))
+    return Finding("error", "exception", with_full_stop(f"{doing} {what}"), own_traceback(error, package=False))
 
 
 def _trial(module: Any, flags: Mapping[str, Any] = NO_FLAGS) -> tuple[str, list[Finding]]:

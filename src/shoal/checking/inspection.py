@@ -15,7 +15,7 @@ from shoal.checking.play import Copy, Episode, PlayError, play_episode, repeat
 from shoal.checking.process import Built, Here
 from shoal.environments import registry
 from shoal.environments.names import commands_with
-from shoal.errors import InputError
+from shoal.errors import InputError, with_full_stop
 from shoal.game import HostTimestep
 from shoal.options.convert import mapping
 from shoal.presets import STEPS, preset, sizes_for
@@ -250,7 +250,7 @@ def _fault(episode: Episode) -> Finding:
 
 
 def _raised(doing: str, fault: PlayError) -> Finding:
-    return Finding("error", "exception", f"{doing} {fault.what}.", fault.trace)
+    return Finding("error", "exception", with_full_stop(f"{doing} {fault.what}"), fault.trace)
 
 
 def _rounded(rate: float) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 
 from shoal.checking.findings import Finding
 from shoal.checking.play import HostInstance, Instance, PlayError, fault_of, is_ours, own_traceback
-from shoal.errors import BuildError, InputError
+from shoal.errors import BuildError, InputError, with_full_stop
 from shoal.game import HostEnvironment, HostTimestep
 from shoal.rollouts.worker import end_with, pickled, read_block, write_block
 from shoal.security import isolation
@@ -90,7 +90,8 @@ class Subject:
             self._first(device, findings)
         except Exception as error:
             fault = fault_of(error)
-            findings.append(Finding("error", "exception", f"making the environment {fault.what}.", fault.trace))
+            text = with_full_stop(f"making the environment {fault.what}")
+            findings.append(Finding("error", "exception", text, fault.trace))
         first, spec = self.instances[0] if self.instances else None, self.env.spec
         bounds, limit = getattr(first, "bounds", None), getattr(first, "limit", spec.horizon)
         return Built(spec, device, tuple(findings), True, first is not None, bounds, limit)

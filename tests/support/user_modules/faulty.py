@@ -53,7 +53,7 @@ def shared_by_the_living(game: "Game", out: HostTimestep) -> None:
 
 
 def fall_apart(game: Any, out: HostTimestep) -> None:
-    raise ValueError("a wheel fell off")
+    raise ValueError("which wheel fell off?")
 
 
 def refuse(game: Any, out: HostTimestep) -> None:
