@@ -150,7 +150,7 @@ def test_the_noise_decreases_linearly_and_then_is_constant() -> None:
         (SPEC, {"burn_in": 25}, "burn_in 25 leaves nothing of sequences of 25 steps."),
         (SPEC, {"sharing": (0, 2)},
          "sharing (0, 2) must give each of the 3 agents a policy number, without gaps."),
-        (SPEC, {"local_roles": (2,)}, "local_roles has 2; the roles of toy are 0 to 1."),
+        (SPEC, {"local_roles": (2,)}, "local_roles has 2; the agents to train in toy have roles 0 to 1."),
         (SPEC, {"local_roles": (1,), "critic_input": "state"},
          "local_roles needs critic_input concat, not state."),
         (SPEC, {"critic_input": "agent"}, "There is no critic input 'agent'; known: concat, local, state."),

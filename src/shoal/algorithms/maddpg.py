@@ -95,7 +95,8 @@ class Config(ReplayConfig, ExplorationConfig):
     """What Q^i reads in addition to actions: ``concat`` all observations, ``state``; or ``local``, only its agent's
     observation and action, which is DDPG. Paper: concat."""
     local_roles: tuple[Index, ...] = ()
-    """Roles with local critics, for example for DDPG prey against MADDPG predators."""
+    """Roles with local critics, for example for DDPG prey against MADDPG predators. Of one side, or beside frozen
+    opponents, they are counted from 0 among the agents that this algorithm trains."""
 
     policies: Literal["true", "inferred"] = "true"
     """Policies of the other agents in targets: their ``true`` target policies, or ``inferred`` models of them."""
