@@ -640,6 +640,8 @@ def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(
         ("helpers:make", "'helpers' has no attribute 'make'"),
         ("bare:make", "'bare' needs a frozen dataclass Config whose fields all have defaults"),
         ("loose:make", "'loose' needs a frozen dataclass Config whose fields all have defaults"),
+        ("short:make", "make of 'short' must take (spec, config, scale)."),
+        ("acting", "make_policy of 'acting' must take (spec, config)."),
     ],
 )
 def test_an_algorithm_that_is_none_is_refused(
@@ -648,8 +650,12 @@ def test_an_algorithm_that_is_none_is_refused(
     (own_algorithm / "bare.py").write_text("def make(spec, config, scale): ...", encoding="utf-8")
     loose = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    x: int = 1\ndef make(): ..."
     (own_algorithm / "loose.py").write_text(loose, encoding="utf-8")
+    short = "from shoal.algorithms.mappo import Config\ndef make(spec, config): ..."
+    (own_algorithm / "short.py").write_text(short, encoding="utf-8")
+    acting = "from shoal.algorithms.mappo import Config, make\ndef make_policy(spec): ..."
+    (own_algorithm / "acting.py").write_text(acting, encoding="utf-8")
     code, out, err = shoal("train", name, "mpe/simple_spread")
-    for module in ("bare", "loose"):
+    for module in ("bare", "loose", "short", "acting"):
         sys.modules.pop(module, None)
     assert (code, out) == (2, "") and said in err and err.count("\n") == 1
 

@@ -292,6 +292,10 @@ def _own_module(name: str) -> Any:
     if not sound:
         raise InputError(f"The module {module!r} needs a frozen dataclass Config whose fields all have defaults.")
     _check_fields(module, config)
+    for made_by, arguments in (("make", ("spec", "config", "scale")), ("make_policy", ("spec", "config"))):
+        found = getattr(sys.modules[module], made_by, None)
+        if found is not None and not user_modules.takes(found, len(arguments)):
+            raise InputError(f"{made_by} of {module!r} must take ({', '.join(arguments)}).")
     return sys.modules[module]
 
 

@@ -10,11 +10,12 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -252,6 +253,17 @@ def import_user_object(name: str, kind: str) -> Any:
     factory = imported(name, name, kind)
     _sources[module] = getattr(sys.modules[module], "__spec__", None), source(module, imported=True)
     return factory
+
+
+def takes(function: Callable[..., Any], arguments: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as it tells."""
+    try:
+        inspect.signature(function).bind(*[None] * arguments)
+    except TypeError:
+        return False
+    except ValueError:  # a C function without a signature
+        pass
+    return True
 
 
 def defining(made: Any) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from shoal.deploy import Policies
 from shoal.errors import CallbackError, InputError, shortened
 from shoal.plots.texts import enumerated
+from shoal.security import user_modules
 from shoal.storage.log import or_none
 from shoal.system import notices
 from shoal.training import ending
@@ -275,7 +276,7 @@ def accepted(callbacks: Any) -> list[Callback]:
                 raise InputError(f"{_name(one)}.{name} is never called; did you mean {near[0]!r}?")
         for name in known:
             _, *words = inspect.signature(getattr(Callback, name)).parameters
-            if not _takes(getattr(one, name), len(words)):
+            if not user_modules.takes(getattr(one, name), len(words)):
                 raise InputError(f"{_name(one)}.{name} must take (self, {', '.join(words)}).")
         if uncalled := [name for name in others if callable(getattr(type(one), name, None))]:
             notices.warn(
@@ -290,20 +291,9 @@ def _of_function(given: Any) -> Callback:
         raise InputError(f"The callback {given.__name__} is a class; pass an instance, {given.__name__}().")
     if not callable(given):
         raise InputError(f"A callback is a shoal.Callback or a function (context, metrics), not {shortened(given)}.")
-    if not _takes(given, 2):
+    if not user_modules.takes(given, 2):
         raise InputError(f"The function {_name(_Function(given))} must take (context, metrics).")
     return _Function(given)
-
-
-def _takes(function: Callable, arguments: int) -> bool:
-    """Whether a function can be called with so many arguments, as far as it tells."""
-    try:
-        inspect.signature(function).bind(*[None] * arguments)
-    except TypeError:
-        return False
-    except ValueError:  # a C function without a signature
-        pass
-    return True
 
 
 def _name(callback: Callback) -> str:
