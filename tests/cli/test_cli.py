@@ -304,6 +304,7 @@ def test_curves_of_one_run_and_of_several(shoal: Callable, run: Path, tmp_path: 
         ("train seps bps/1 --sharing role --latent 3", "latent is for sharing that is learned: leave out --sharing"),
         ("train seps bps/1 --clusters 3 --criterion held_out", "criterion selects the number of clusters: leave out"),
         ("train mappo mpe/simple_spread --epochs 1 --recompute-advantages", "recompute_advantages is for the epochs"),
+        ("train mat mpe/simple_spread --epochs 1 --minibatches 1 --clip 0.1", "clip limits changes since the first"),
         ("train maddpg mpe/simple_spread --model-entropy-coef 1", "model_entropy_coef is that of models of the other"),
         ("train haddpg mpe/simple_spread --noise-fraction 0.5", "noise_fraction is that of a change of the noise"),
         ("train matd3 mpe/simple_spread --target-noise 0.1", "target_noise is for continuous actions, and mpe/simple"),

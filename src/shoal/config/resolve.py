@@ -371,6 +371,14 @@ _OFF = (None, False)
 _MEMORY = _Need({"memory": _OFF}, "is that of memory over time: add --memory")
 _SABLE = _Need({"guider": ("mat",)}, "is that of Sable's network: choose --guider sable")
 _MODELS = _Need({"policies": ("true",)}, "is that of models of the other agents: choose --policies inferred")
+_ONE_STEP = tuple(  # not of HAPPO's, where agents that share parameters change each other's ratios
+    _Need(
+        {"epochs": (1,), "minibatches": (1,)},
+        "limits changes since the first gradient step of an update: raise --epochs or --minibatches",
+        name,
+    )
+    for name in ("mappo", "ippo", "mat", "mat_dec", "sable")
+)
 _BLIND = _Need({"blind": (True,)}, "changes observations that --blind replaces: leave out --blind")
 _WITHOUT_IMAGES, _WITHOUT_ENTITIES = ("mlp", "entities", "universal"), ("auto", "mlp", "cnn", "impala")
 _IMAGES = _Need(
@@ -419,6 +427,7 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "critic_input": (
         _Need({"critic": ("independent",)}, "is that of a centralised critic: leave out --critic independent"),
     ),
+    "clip": _ONE_STEP,
     "crop": (_BLIND,),
     "decay": (_MEMORY, _SABLE),
     "draws": _Q_BASELINE,
@@ -470,6 +479,7 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
     "signature_width": (_Need({"silent": (True,)}, "is that of messages: leave out --silent"),),
     "reward_clip": (_Need({"normalise_rewards": _OFF}, "clips normalised rewards: add --normalise-rewards"),),
     "target_entropy_rate": (_Need({"target_entropy": (None,)}, "is a step towards --target-entropy: set it"),),
+    "value_clip": _ONE_STEP,
     "value_norm_beta": (_Need({"value_norm": ("none",)}, "is that of the statistics of --value-norm: choose running"),),
 }
 _OF_BOXES = ("draws", "log_std", "noise", "noise_final", "noise_fraction", "target_noise", "target_noise_clip", "value")
