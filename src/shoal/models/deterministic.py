@@ -323,7 +323,8 @@ def make_critics(
         raise InputError(f"local_roles needs critic_input concat, not {kind}.")
     missing = [role for role in local_roles if role not in spec.roles]
     if missing:
-        raise InputError(f"local_roles has {missing[0]}; the agents to train in {spec.name} have roles 0 to {max(spec.roles)}.")
+        here = f"the agents to train in {spec.name} have roles 0 to {max(spec.roles)}"
+        raise InputError(f"local_roles has {missing[0]}; {here}.")
     alone = [kind == "local" or role in local_roles for role in spec.roles]
     visible = jnp.array([[i == j or not alone[i] for j in range(n)] for i in range(n)], jnp.float32)  # [critic, agent]
     ids = agent_id and max(index) + 1 < n
