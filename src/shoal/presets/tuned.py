@@ -444,6 +444,8 @@ _SMAC: Flags = {
 # Search tuned_skirmish (--only algorithm=mappo): the best of 9 trials with drawn armies; λ and the clip are the first
 # trial's. Study normalisation_battles: layer normalisation.
 _SMAC_MAPPO: Flags = _SMAC | {"learning_rate": 2.32734e-3, "entropy_coef": 6.65213e-3, "layer_norm": True}
+# Search tuned_skirmish (--only algorithm=happo): the best of 9 trials with drawn armies.
+_SMAC_HAPPO: Flags = _SMAC | {"learning_rate": 2.35556e-3, "entropy_coef": 1.86611e-2, "lam": 0.9, "clip": 0.1}
 _SMAC_IPPO: Flags = {name: value for name, value in _SMAC.items() if name != "critic_input"}
 
 # Code of pymarl (Rashid et al. 2018; Samvelyan et al. 2019): a GRU of 64 that reads the agent's last action and id, one
@@ -503,7 +505,7 @@ SKIRMISH: dict[str, list[tuple[str, Flags]]] = {
     "tarmac": [("skirmish/*", _SMAC)],
     "poca": [("skirmish/*", _SMAC_IPPO)],
     "haa2c": [("skirmish/*", _SMAC | {"minibatches": 1})],  # as in _HAA2C
-    "happo": [("skirmish/*", _SMAC)],
+    "happo": [("skirmish/*", _SMAC_HAPPO)],
     "lica": [("skirmish/*", _LICA_BATTLES)],
     **{name: [("skirmish/*", _PYMARL)] for name in ("qmix", "vdn", "qplex", "qtran", "shaq", "iql")},
     "pqn_vdn": [("skirmish/*", _PQN_SMAC)],
