@@ -2,18 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from shoal.plots.charts import SHARES
 from shoal.plots.texts import estimate_text
 from shoal.statistics.intervals import Estimate, scaled
+from shoal.studies.combinations import matches
 from shoal.studies.keys import label
 from shoal.studies.levels import Task, task_of
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
-from shoal.studies.study_file import StudyFile
+from shoal.studies.study_file import TRAINING, ScoreRange, StudyFile
 from shoal.studies.summaries import STATISTICS, unit_of
-from shoal.studies.tables import range_of
 
 MARGIN = 0.05
 """The margin of equality, as a share of the distance between floor and ceiling."""
@@ -42,18 +42,33 @@ class Limits(NamedTuple):
 
 
 def limits_of(study: StudyFile, cell: Cell) -> Limits:
-    """The limits of the primary metric in a run's task: those of ``[primary]``, else of ``[[scales]]`` or a share."""
+    """The limits of the primary metric in a run's task; unknown where the statistic has another range."""
     primary = study.primary
     if primary is None or primary.statistic not in _OF_SCORES:
         return Limits(None, None)
-    scores = range_of(study, cell.values)
-    known: tuple[float | None, float | None] = (None, None)
-    if primary.metric in SHARES:
-        known = (1.0, 0.0) if primary.metric == "lost" else (0.0, 1.0)
-    elif primary.metric == "score" and scores is not None:
-        known = (scores.worst, scores.best)
-    floor = known[0] if primary.floor is None else primary.floor
-    return Limits(floor, known[1] if primary.ceiling is None else primary.ceiling)
+    return _limits(study, primary.metric, cell)
+
+
+def less_is_better(study: StudyFile, metric: str, cell: Cell) -> bool:
+    """Whether lower values of a metric are known to be better in a run's task."""
+    return _limits(study, metric, cell).sign < 0
+
+
+def range_of(study: StudyFile, values: Mapping[str, Any]) -> ScoreRange | None:
+    """The known worst and best score of a run."""
+    return next((one for one in study.scales if matches(values, one.where)), None)
+
+
+def _limits(study: StudyFile, metric: str, cell: Cell) -> Limits:
+    """A metric at worst and at best: by ``[primary]`` if it is that metric, else by ``[[scales]]`` or as a share."""
+    scores, primary = range_of(study, cell.values) if metric == "score" else None, study.primary
+    floor, ceiling = (scores.worst, scores.best) if scores else (None, None)
+    if metric.removeprefix(TRAINING) in SHARES:
+        floor, ceiling = (1.0, 0.0) if metric.removeprefix(TRAINING) == "lost" else (0.0, 1.0)
+    if primary and primary.metric == metric:
+        floor = floor if primary.floor is None else primary.floor
+        ceiling = ceiling if primary.ceiling is None else primary.ceiling
+    return Limits(floor, ceiling)
 
 
 def undecided(study: StudyFile, cells: Sequence[Cell], records: Mapping[str, Record]) -> tuple[str, ...]:

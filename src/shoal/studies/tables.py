@@ -12,10 +12,11 @@ from shoal.statistics.intervals import Estimate, interval, scaled
 from shoal.studies.combinations import axes_of, axes_of_table, matches
 from shoal.studies.keys import key, label
 from shoal.studies.levels import NO_LEVELS, Level, Levels, Task, level_cell, level_name, task_of
+from shoal.studies.limits import less_is_better, range_of
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK
-from shoal.studies.study_file import TRAINING, Scaling, ScoreRange, StudyFile, Table
+from shoal.studies.study_file import TRAINING, Scaling, StudyFile, Table
 from shoal.studies.summaries import STATISTICS, Samples, Statistic, metric_name, unit_of
 
 # The entries of tables and figures: the runs of each entry, and their samples, normalised if requested.
@@ -154,7 +155,7 @@ def entries_of(
         grid.setdefault(values_of_axes(cell, rows), {}).setdefault(values_of_axes(cell, columns), []).append(cell)
     heads = {values_of_axes(cell, columns): cell for cell in shown}
     scaling = scaling_of(study, table, shown)
-    less = frozenset(cell.name for cell in shown if _less_is_better(study, table.metric, cell))
+    less = frozenset(cell.name for cell in shown if less_is_better(study, table.metric, cell))
     ranges = _ranges(study, table, scaling, shown, (rows, columns), records, less)
     found = _levels(table, shown, rows, columns, levels if scaling != "observed" else NO_LEVELS)
     added = [(cell, level, like) for line in found.values() for each in line.values() for cell, level, like in each]
@@ -216,22 +217,9 @@ def tasks_of_row(rows: Sequence[str], row: Place) -> Place:
     return tuple(value if _of_task(axis) else "" for axis, value in zip(rows, row, strict=True))
 
 
-def _less_is_better(study: StudyFile, metric: str, cell: Cell) -> bool:
-    primary = study.primary
-    if primary and primary.metric == metric and primary.floor is not None and primary.ceiling is not None:
-        return primary.ceiling < primary.floor
-    scores = range_of(study, cell.values) if metric == "score" else None
-    return scores.best < scores.worst if scores else metric.removeprefix(TRAINING) == "lost"
-
-
 def values_of_axes(cell: Cell, axes: Sequence[str]) -> Place:
     """The values of these axes, hashable."""
     return tuple(key(cell.values[axis]) for axis in axes)
-
-
-def range_of(study: StudyFile, values: Mapping[str, Any]) -> ScoreRange | None:
-    """The known worst and best score of a run."""
-    return next((one for one in study.scales if matches(values, one.where)), None)
 
 
 def scaling_of(study: StudyFile, table: Table, shown: Sequence[Cell]) -> Scaling:

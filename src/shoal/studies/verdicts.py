@@ -134,7 +134,7 @@ def _of_table(
     for place, cells, other, complete, found in made:
         both = (*cells, *other)
         limits = _limits(study, table, statistic, entries, both)
-        lower = statistic == "drop" or (entries.scaling == "raw" and _less_is_better(study, entries, both[0]))
+        lower = statistic == "drop" or (entries.scaling == "raw" and both[0].name in entries.less)
         known = statistic == "drop" or table.metric.removeprefix(TRAINING) in ("score", *SHARES)
         directed = known or limits_of(study, cells[0]).margin > 0
         verdict = verdict_of(found, limits.margin, -1 if lower else 1, directed) if complete else "missing"
@@ -154,11 +154,6 @@ def _of_table(
             verdict,
             any(cell.name in stale for cell in both),
         )
-
-
-def _less_is_better(study: StudyFile, entries: Entries, cell: Cell) -> bool:
-    """Whether lower values of a metric that is not normalised are better, where that is known."""
-    return cell.name in entries.less or limits_of(study, cell).sign < 0
 
 
 def _metric(table: Table, statistic: str, entries: Entries) -> str:
