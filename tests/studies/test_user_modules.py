@@ -18,11 +18,12 @@ from shoal.options.flags import flags_of
 from shoal.runs import api
 from shoal.storage import manifest
 from shoal.studies import execution, running, user_modules
-from shoal.studies.plan import Cell
+from shoal.studies.plan import Cell, plan
 from shoal.studies.record import read_record, write_record
 from shoal.studies.results import markdown_page
 from shoal.studies.state import record_path
 from shoal.studies.study_file import read_study as read_study
+from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import module_digests
 from support.run_folders import run
 from support.small_studies import GRID, cells_of, made_record, write_study_file
@@ -105,16 +106,33 @@ def test_a_dry_run_of_a_search_builds_no_value_that_imports() -> None:
             read(file, dry_run=True)
 
 
-def test_a_record_of_a_search_gives_only_values_that_the_file_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    def held(folder: Path, found: Any) -> dict[str, Any]:
-        return {method.name: SimpleNamespace(flags={"network": "evil:net"}) for method in found}
-
-    monkeypatch.setattr("shoal.studies.tuning.record.tuning_records", held)
-    ranges = TUNING.replace("gamma = { values = [0.9, 0.99] }", 'network = { values = ["auto", "mlp"] }')
-    text = GRID.replace("gamma = [0.9, 0.99]", "seed = [0]").replace("seeds = 2", "seeds = 2\ntuned = true")
-    file = write_study_file(Path("theirs"), text + ranges)
+@pytest.mark.parametrize("value", ["evil:net", ("evil:net",), {"name": "evil:net"}])
+def test_a_record_of_a_search_gives_only_texts_that_the_file_tries(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = searched({"network": value}, 'network = { values = ["auto", "mlp"] }', monkeypatch)
     with pytest.raises(InputError, match=r"search has a network that \[tuning\] does not try"):
         library.study(file, dry_run=True)
+
+
+def test_the_winner_of_a_search_may_be_the_first_trial_with_values_that_are_not_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    won = {"gamma": 0.97, "hidden": (64, 64), "network": "auto"}
+    ranges = "gamma = { values = [0.9, 0.99] }\nhidden = { values = [[32], [128]] }\nnetwork = { values = ["
+    file = searched(won, ranges + '"mlp", "entities"] }', monkeypatch)
+    study = read_study(file)
+    cells = plan(study, Path(), winner(study, Path()))
+    assert [{name: cell.flags[name] for name in won} for cell in cells] == [won] * len(cells) and cells
+
+
+def searched(won: dict[str, Any], ranges: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study file whose search has a record with these values of the winner."""
+
+    def held(folder: Path, found: Any) -> dict[str, Any]:
+        return {method.name: SimpleNamespace(flags=won) for method in found}
+
+    monkeypatch.setattr("shoal.studies.tuning.record.tuning_records", held)
+    text = GRID.replace("gamma = [0.9, 0.99]", "seed = [0]").replace("seeds = 2", "seeds = 2\ntuned = true")
+    return write_study_file(Path("theirs"), text + TUNING.replace("gamma = { values = [0.9, 0.99] }", ranges))
 
 
 def test_a_dry_run_calls_only_what_is_declared_to_make_environments(monkeypatch: pytest.MonkeyPatch) -> None:

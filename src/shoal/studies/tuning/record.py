@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shoal.errors import InputError
+from shoal.options.flags import flags_of
 from shoal.studies.archive import Stored, find, json_text, stored
 from shoal.studies.combinations import Combination
 from shoal.studies.plan import existing_path
@@ -165,13 +166,23 @@ def winner(study: StudyFile, folder: Path) -> Callable[[Combination], Mapping[st
         if method.name not in held:
             return None
         best = held[method.name].flags
-        for flag, value in best.items():  # the file's were checked: they may name modules
-            span = method.ranges.get(flag)
-            if span is None or (span.values and value not in span.values):
+        for flag, value in best.items():
+            if not _is_tried(method, flag, value):
                 raise study.error(f"the record of {method.title}'s search has a {flag} that [tuning] does not try.")
         return best
 
     return flags
+
+
+def _is_tried(method: Method, flag: str, value: Any) -> bool:
+    """Whether a search may have tried a value. Of texts, which may name modules, those of the file, which were checked,
+    and that of the first trial, whose values are the run's without tuning."""
+    span = method.ranges.get(flag)
+    texts = [x for x in (value if isinstance(value, tuple) else (value,)) if not isinstance(x, int | float | None)]
+    if span is None or not texts or value in span.values:
+        return span is not None
+    found = method.cells[0].merged()
+    return (flags_of(found.settings) | flags_of(found.config)).get(flag) == value
 
 
 def tuning_records(folder: Path, found: Iterable[Method]) -> dict[str, TuningRecord]:
