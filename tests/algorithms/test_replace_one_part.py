@@ -23,7 +23,7 @@ from support.trajectories import E, T, from_trajectories, make_spec, make_step, 
 PAGE = Path(__file__).parents[2] / "docs" / "replace-one-part.md"
 KEY, SPEC, SCALE = jax.random.key(0), make_spec(), Scale(E, T, 10)
 SMALL = {"hidden": (4,), "mixing_width": 3, "hyper_width": 3, "minibatches": 1, "epochs": 1}
-ADVANTAGE, CRITIC, MIXER, EXPLORATION = range(4)
+ADVANTAGE, CRITIC, MIXER, EXPLORATION, REWARD = range(5)
 
 
 @cache
@@ -50,10 +50,10 @@ def traced(algorithm: Algorithm) -> str:
 
 
 def test_the_page_has_a_file_for_each_part() -> None:
-    assert [module.__doc__.split()[0] for module in modules()] == ["MAPPO", "MAPPO", "VDN", "QMIX"]
+    assert [module.__doc__.split()[0] for module in modules()] == ["MAPPO", "MAPPO", "VDN", "QMIX", "MAPPO"]
 
 
-@pytest.mark.parametrize("i", range(4))
+@pytest.mark.parametrize("i", range(5))
 def test_each_is_an_algorithm_that_acts_and_learns(i: int) -> None:
     module = modules()[i]
     algorithm = module.make(SPEC, config(module), SCALE)
@@ -98,6 +98,18 @@ def test_the_temperature_is_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(seen[0], legal / legal.sum(-1, keepdims=True), atol=1e-4)
     np.testing.assert_allclose(np.asarray(seen[1]).argmax(-1), np.where(legal, values, -1).argmax(-1))
     assert np.asarray(seen[1]).max(-1).min() > 0.999
+
+
+def test_agents_share_the_rewards_of_the_living(monkeypatch: pytest.MonkeyPatch) -> None:
+    traj, module = make_trajectory(SPEC), modules()[REWARD]
+    rewards = lambda learner, traj, key: (learner, {"r": traj.outcome.reward})  # noqa: E731
+    monkeypatch.setattr(mappo, "make", lambda *given: Algorithm(*[lambda *given: ()] * 3, rewards))
+    made = module.make(SPEC, module.Config(spirit=0.25), SCALE)
+    r, alive = np.asarray(traj.outcome.reward, np.float64), np.asarray(traj.step.alive)
+    assert np.ptp(r, axis=-1).max() > 0 and not alive.all()
+    wanted = 0.75 * r + 0.25 * np.ma.masked_array(r, ~alive).mean(-1).filled(0)[..., None]
+    np.testing.assert_allclose(made.update((), traj, KEY)[1]["r"], wanted, rtol=1e-5, atol=1e-6)
+    assert made.learns_from == "team"
 
 
 @pytest.mark.parametrize("name", ["haa2c", "maa2c", "seps"])
