@@ -94,6 +94,11 @@ def test_a_changed_preset_marks_rows_and_runs_are_missing(tmp_path: Path, monkey
         and "runs are missing" not in text
         and "4 of 8 runs, the first of them qmix in matrix/climbing" in text
     )
+    assert f"Their values are marked {state.STALE_MARK}. shoal study runs them again.**" in text
+    with monkeypatch.context() as patch:
+        patch.setitem(behaviour.ALGORITHMS, "mappo", 9)
+        text = results(path).read_text(encoding="utf-8")
+    assert "shoal study runs those again whose flags differ; its option --again measures all runs again." in text
     assert [state.word for state in study(path, dry_run=True).states] == ["recorded"] * 4 + ["missing"] * 4
 
     path.write_text(FIVE.replace("steps = 64", "steps = 128"), encoding="utf-8")  # the file, not a preset

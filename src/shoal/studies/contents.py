@@ -199,7 +199,7 @@ def contents_of(
         runs=len(cells),
         mixed=_mixed(made),
         changes=tuple(one.sentence for one in changed_modules(cells, records)),
-        stale=_stale(old, cells),
+        stale=_stale(old, cells, records),
         tables=(
             *_values_once(
                 [tables_of(study, table, cells, records, marked, levels) for table in study.tables or (Table(),)]
@@ -270,11 +270,17 @@ def _references(references: Sequence[Reference], cells: Sequence[Cell], records:
     return rows
 
 
-def _stale(old: Mapping[str, str], cells: Sequence[Cell]) -> tuple[str, ...]:
+def _stale(old: Mapping[str, str], cells: Sequence[Cell], records: Mapping[str, Record]) -> tuple[str, ...]:
     said = stale_sentences(old, cells)
     if not said:
         return ()
-    return (*said, f"Their values are marked {STALE_MARK}. The option --again of shoal study measures all runs again.")
+    former = [cell for cell in cells if cell.name in old and cell.difference(records[cell.name].run)]
+    again = "The option --again of shoal study measures all runs again."
+    if former:
+        again = "shoal study runs those again whose flags differ; its option --again measures all runs again."
+    if len(former) == len(old):
+        again = "shoal study runs them again."
+    return (*said, f"Their values are marked {STALE_MARK}. {again}")
 
 
 def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collection[str]) -> Rows:
