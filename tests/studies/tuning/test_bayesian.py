@@ -33,6 +33,17 @@ def test_later_rounds_propose_better_values_and_the_same_ones_again(tmp_path: Pa
     assert {type(x["epochs"]) for x in trials} == {int} and {x["hidden"] for x in trials} == {(4,), (6, 6)}
 
 
+def test_no_values_are_proposed_twice_while_there_are_others(tmp_path: Path) -> None:
+    text = TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2").replace("trials = 4", "trials = 11")
+    lists = "learning_rate = { values = [0.1, 0.2, 0.3] }\ngamma = { values = [0.5, 0.6, 0.7, 0.8] }\n"
+    text = text.partition("[tuning.ranges]")[0] + f"[tuning.ranges]\n{lists}"
+    (method,) = methods(read_study(write_tuning_file(tmp_path, text)))
+    first = {"learning_rate": 0.2, "gamma": 0.7}
+    new = proposals.proposed(method, [first], {}, 11)
+    assert len({tuple(one.values()) for one in [first, *new]}) == 12
+    assert len(proposals.proposed(method, [first, *new], {i: [[[1.0]]] for i in range(12)}, 2)) == 2, "none are left"
+
+
 def test_a_diverged_trial_is_reported_as_the_worst(tmp_path: Path) -> None:
     text = TUNING.replace("eta = 2", "eta = 2\nsearch = 'optuna'\nrounds = 2")
     (method,) = methods(read_study(write_tuning_file(tmp_path, text)))

@@ -1,8 +1,9 @@
-"""Successive halving against counts made by hand."""
+"""Successive halving against counts made by hand, and the draws of random search."""
 
 import pytest
 
-from shoal.studies.tuning.file import Rung, affordable, cost, ranked, rungs
+from shoal.studies.tuning.file import Range, Rung, affordable, cost, ranked, rungs
+from shoal.studies.tuning.proposals import drawn
 
 
 def test_a_third_continues_for_three_times_as_long() -> None:
@@ -43,3 +44,16 @@ def test_trials_of_equal_average_ranks_are_ordered_by_how_far_they_are_from_the_
     scores = {0: [[100.0], [0.0]], 1: [[0.0], [10.0]], 2: [[10.0], [2.0]], 3: [[5.0], [9.0]]}
     assert ranked(scores) == [0, 1, 3, 2]
     assert ranked({7: [[2.0], [5.0]], 9: [[1.0], [5.0]]}) == [7, 9]  # equal in the second environment
+
+
+def test_no_values_are_drawn_twice_while_there_are_others() -> None:
+    """Two methods, or a search in several rounds, draw the same values for a number."""
+    ranges = {"lam": Range(values=(0.8, 0.9, 1.0)), "hidden": Range(values=((4,), (6, 6)))}
+    first = {"lam": 0.9, "hidden": (6, 6)}
+    found = [first, *drawn(ranges, 5, 0, [first])]
+    assert sorted(found, key=str) == sorted(
+        ({"lam": x, "hidden": y} for x in (0.8, 0.9, 1.0) for y in ((4,), (6, 6))), key=str
+    )
+    assert found[1:4] == drawn(ranges, 3, 0, [first]) and found[4:] == drawn(ranges, 2, 0, found[:4])
+    assert drawn(ranges, 5, 1, [first]) != found[1:]
+    assert len(drawn(ranges, 2, 0, found)) == 2, "none are left"

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,37 @@ from shoal.system import extras
 
 DIGITS = 6
 """Significant digits of a drawn number, so that records and command lines contain exactly the value that was used."""
+_DRAWS = 100
+"""Draws of a trial's values until they are not those of another, which would have the same scores."""
 
 
-def drawn(ranges: Mapping[str, Range], count: int, seed: int, start: int = 0) -> list[dict[str, Any]]:
-    """The values of ``count`` trials from number ``start`` on. The values of a trial depend only on its number.
+def drawn(
+    ranges: Mapping[str, Range], count: int, seed: int, trials: Sequence[Mapping[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """The values of ``count`` new trials, each from a generator of its own, so that methods with the same ranges try
+    the same values. They differ from all others as long as the ranges have others.
 
     Args:
         ranges: the ranges by flag.
         count: number of trials.
-        seed: the seed of NumPy's generator.
-        start: number of the first trial.
+        seed: the seed of NumPy's generators.
+        trials: values of earlier trials.
     """
-    return [_one(ranges, np.random.default_rng([seed, start + i])) for i in range(count)]
+    found: list[Any] = list(trials)
+    for number in range(len(trials), len(trials) + count):
+        random = np.random.default_rng([seed, number])
+        found.append(_new(lambda random=random: _one(ranges, random), found))
+    return found[len(trials) :]
+
+
+def _new(draw: Callable[[], dict[str, Any]], known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Values that are not known, if that many draws give some."""
+    values = draw()
+    for _ in range(_DRAWS):
+        if values not in known:
+            break
+        values = draw()
+    return values
 
 
 def _one(ranges: Mapping[str, Range], random: np.random.Generator) -> dict[str, Any]:
@@ -82,8 +101,8 @@ def proposed(
 
     Args:
         method: the method.
-        trials: values of earlier trials.
-        reached: by trial, its scores at each rung that it reached.
+        trials: values of the trials so far.
+        reached: by trial of earlier rounds, its scores at each rung that it reached.
         count: number of new trials.
 
     Raises:
@@ -93,7 +112,7 @@ def proposed(
     optuna.logging.set_verbosity(logging.ERROR)
     spaces = {flag: _distribution(optuna, span) for flag, span in method.ranges.items()}
     sampler = optuna.samplers.TPESampler(
-        seed=method.tuning.draw + len(trials), n_startup_trials=min(10, method.trials), constant_liar=True
+        seed=method.tuning.draw + len(reached), n_startup_trials=min(10, method.trials), constant_liar=True
     )
     study = optuna.create_study(direction="maximize", sampler=sampler)
     standing = _standing(method, reached)
@@ -101,8 +120,15 @@ def proposed(
         told = _told(optuna, method, values, standing.get(number, []), spaces)
         if told is not None:
             study.add_trial(told)
-    asked = [study.ask(spaces) for _ in range(count)]
-    return [{flag: _value(span, one.params[flag]) for flag, span in method.ranges.items()} for one in asked]
+
+    def asked() -> dict[str, Any]:
+        one = study.ask(spaces)
+        return {flag: _value(span, one.params[flag]) for flag, span in method.ranges.items()}
+
+    found: list[Any] = list(trials)
+    for _ in range(count):
+        found.append(_new(asked, found))
+    return found[len(trials) :]
 
 
 def _standing(method: Method, reached: Mapping[int, Sequence[Scores]]) -> dict[int, list[float]]:

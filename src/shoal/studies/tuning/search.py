@@ -69,12 +69,13 @@ class Search:
 
     def propose(self) -> list[Trial]:
         """The trials of the next round."""
-        method, start = self.method, len(self.trials)
-        default = [self.settings[0].default] if method.tuning.default and not start else []
-        count = method.trials - len(default)
+        method, default = self.method, []
+        if method.tuning.default and not self.trials:
+            default = [self.settings[0].default]
+        known, count = self.trials + default, method.trials - len(default)
         if method.tuning.search == "optuna":
-            return default + proposals.proposed(method, self.trials, self.reached(), count)
-        return default + proposals.drawn(method.ranges, count, method.tuning.draw, start + len(default))
+            return default + proposals.proposed(method, known, self.reached(), count)
+        return default + proposals.drawn(method.ranges, count, method.tuning.draw, known)
 
     def structures(self, numbers: list[int]) -> list[Structure]:
         """The structures of some trials."""
