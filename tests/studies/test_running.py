@@ -1,12 +1,14 @@
 """Which runs of a study are started, and what happens if one fails or is stopped. Nothing trains."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import shoal
 from shoal.errors import GameError, InputError, NonFiniteError
+from shoal.runs import behaviour
 from shoal.storage import manifest
 from shoal.studies import execution, running
 from shoal.studies.archive import extract
@@ -35,7 +37,9 @@ class Runs:
         self.started.append(cell.title)
         if cell.title in self.errors:
             raise self.errors[cell.title]
-        return made_record(cell)
+        return replace(
+            made_record(cell), behaviour={"algorithm": behaviour.ALGORITHMS[cell.algorithm], "environment": 1}
+        )
 
 
 @pytest.fixture
@@ -286,3 +290,48 @@ def test_a_damaged_record_of_another_run_does_not_fail_those_that_were_selected(
     damaged.write_text("{", encoding="utf-8")
     report = shoal.study(file, only={"algorithm": "qmix"}, progress=False)
     assert report.ok and len(report.records) == 4 and len(list(damaged.parent.glob("*.json"))) == 5
+
+
+def test_stale_runs_are_trained_again_in_place(
+    runs: Runs, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    first = shoal.study(file)
+    records, cell = first.records, first.cells[4]
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "policy").touch()
+    runs.started.clear()
+    monkeypatch.setitem(behaviour.ALGORITHMS, "qmix", 2)
+    assert shoal.study(file).ok and runs.started == []
+    words = [state.word for state in shoal.study(file, renew=True, dry_run=True).states]
+    assert words == ["recorded"] * 4 + ["stale"] * 4 and cell.folder.exists()
+
+    runs.errors = {TITLES[5]: KeyboardInterrupt()}
+    capsys.readouterr()
+    with pytest.raises(KeyboardInterrupt):
+        shoal.study(file, renew=True)
+    former = file.parent / "records" / "demo" / "former"
+    assert capsys.readouterr().err.splitlines()[0] == (
+        f"4 stale runs are trained again; the former records are in {former}, former run folders end in .former."
+    )
+    assert runs.started == TITLES[4:6] and not cell.folder.exists()
+    assert (cell.folder.with_name(f"{cell.name}.former") / "policy").exists()
+    held = {path.stem: read_record(path) for path in former.iterdir()}
+    assert held == {name: records[name] for name in list(records)[4:]}, "the records are kept as they were"
+    page = shoal.results(file).read_text(encoding="utf-8")
+    assert "3 of 8 runs, the first of them qmix in matrix/climbing, gamma 0.99, are stale" in page
+    assert "missing |" not in page
+
+    runs.errors.clear()
+    assert len(shoal.study(file).records) == 8 and runs.started == [*TITLES[4:6], *TITLES[5:]]
+    assert "stale" not in shoal.results(file).read_text(encoding="utf-8")
+    runs.started.clear()
+    assert shoal.study(file, renew=True).ok and runs.started == [], "nothing is stale any more"
+    monkeypatch.setitem(behaviour.ALGORITHMS, "qmix", 3)
+    assert shoal.study(file, renew=True, only={"environment": "matrix/climbing"}).ok and runs.started == TITLES[4:6]
+    assert len([*former.iterdir()]) == 6 and {record.behaviour["algorithm"] for record in held.values()} == {1}
+
+
+def test_a_study_is_renewed_or_measured_again(runs: Runs, file: Path) -> None:
+    with pytest.raises(InputError, match="--renew trains stale runs again in place, --again all runs with other seeds"):
+        shoal.study(file, renew=True, again=100)
+    assert runs.started == []

@@ -63,7 +63,7 @@ def test_a_raised_version_marks_what_was_recorded_before(tmp_path: Path, monkeyp
     path, cells, records = filled(tmp_path, FIVE + TABLES, behaviour={"algorithm": 0, "environment": 1})
     text = markdown_page(read_study(path), cells, records)
     assert f"**{cells[-1].title} is stale: qmix had an earlier or unknown behaviour version and has 1 now.**" in text
-    assert "The option --again of shoal study measures all runs again." in text
+    assert f"**Their values are marked {state.STALE_MARK}. shoal study --renew trains them again.**" in text
     assert text.count(state.STALE_MARK) == 3, "the sentence, the table of lengths, and the run"
     assert study(path, dry_run=True).states[-1].word == "stale"
 
@@ -94,11 +94,6 @@ def test_a_changed_preset_marks_rows_and_runs_are_missing(tmp_path: Path, monkey
         and "runs are missing" not in text
         and "4 of 8 runs, the first of them qmix in matrix/climbing" in text
     )
-    assert f"Their values are marked {state.STALE_MARK}. shoal study runs them again.**" in text
-    with monkeypatch.context() as patch:
-        patch.setitem(behaviour.ALGORITHMS, "mappo", 9)
-        text = results(path).read_text(encoding="utf-8")
-    assert "shoal study runs those again whose flags differ; its option --again measures all runs again." in text
     assert [state.word for state in study(path, dry_run=True).states] == ["recorded"] * 4 + ["missing"] * 4
 
     path.write_text(FIVE.replace("steps = 64", "steps = 128"), encoding="utf-8")  # the file, not a preset

@@ -308,7 +308,7 @@ def test_a_record_has_what_was_imported(file: Path) -> None:
 
 def test_a_changed_module_is_stated(file: Path, shoal: Callable) -> None:
     cells = cells_of(file)
-    folder = keep(file, cells)
+    keep(file, cells)
     _, out, _ = shoal("study", file, "--dry-run", "--trust")
     assert [line.split()[0] for line in out.splitlines()] == ["demo:", *["recorded"] * 4]
     Path("study_idea.py").write_text(IDEA + "# another\n")
@@ -317,15 +317,15 @@ def test_a_changed_module_is_stated(file: Path, shoal: Callable) -> None:
     assert head == "demo: 4 runs, 4 recorded, 0 to run" and err == ""
     assert [line.split()[0] for line in lines] == ["changed", "changed", "recorded", "recorded"]
     assert said == (
-        "The module 'study_idea' has changed since 2 runs were recorded. Their records are used as before; to run one "
-        f"again, delete its record and its folder, for example {folder / cells[0].name}.json."
+        "The module 'study_idea' has changed since 2 runs were recorded. What is recorded is used as before; `--renew` "
+        "trains it again."
     )
-    run = Path("runs/studies/demo") / cells[0].name
-    run.mkdir(parents=True)
+    _, out, _ = shoal("study", file, "--dry-run", "--trust", "--renew")
+    assert [line.split()[0] for line in out.splitlines()[:-1]] == ["demo:", "stale", "stale", "recorded", "recorded"]
     code, out, err = shoal("study", file, "--only", "algorithm=study_idea", "variant=own")
     assert code == 0 and err.splitlines()[0] == (
-        f"The module 'study_idea' has changed since 1 run was recorded. Its record is used as before; to run it again, "
-        f"delete {folder / cells[0].name}.json and {run}."
+        "The module 'study_idea' has changed since 1 run was recorded. What is recorded is used as before; `--renew` "
+        "trains it again."
     )
     text = (file.parent / "results" / "demo.md").read_text()
     assert "\n**The module study_idea has changed since 2 runs were recorded.**\n" in text.replace("'", "")

@@ -27,6 +27,9 @@ class Study:
     primary metric before and now (docs/study-files.md)."""
     seed: Annotated[int, Bounds(least=0, most=2**31 - 1)] | None = None
     """With --again: the first of the other seeds; None for 100."""
+    renew: bool = False
+    """Also train the runs again whose records are stale, or whose modules of your own have changed since; the former
+    records and folders are kept (docs/study-files.md)."""
     extract: bool = False
     """Only move the records of a finished study from its compressed file to a file for each run, for example to delete
     the record of a run that is to run again."""
@@ -73,6 +76,7 @@ class Study:
                 out=self.out,
                 dry_run=self.dry_run,
                 again=(AGAIN_SEED if self.seed is None else self.seed) if self.again else None,
+                renew=self.renew,
                 separate_seeds=self.separate_seeds,
                 progress=self.progress,
                 trust=self.trust,
@@ -95,9 +99,10 @@ class Study:
         from shoal.studies.state import records_folder
         from shoal.studies.study_file import read_study, study_path
 
-        if self.dry_run or self.again or self.only or self.separate_seeds:
+        if self.dry_run or self.again or self.renew or self.only or self.separate_seeds:
             raise InputError(
-                "--extract moves all records of a study, without --dry-run, --again, --only and --separate-seeds."
+                "--extract moves all records of a study, without --dry-run, --again, --renew, --only and "
+                "--separate-seeds."
             )
         folder = records_folder(read_study(study_path(self.file)), self.records)
         print(f"{extract(folder)} records moved to files in {folder}")
@@ -108,6 +113,7 @@ class Study:
         words = repeated("study", self, Study.out)
         words += ["--again"] if self.again else []
         words += [f"--seed {self.seed}"] if self.seed is not None else []
+        words += ["--renew"] if self.renew else []
         words += ["--separate-seeds"] if self.separate_seeds else []
         for name in _CLUSTER:
             if value := getattr(self, name):

@@ -199,7 +199,7 @@ def contents_of(
         runs=len(cells),
         mixed=_mixed(made),
         changes=tuple(one.sentence for one in changed_modules(cells, records)),
-        stale=_stale(old, cells, records),
+        stale=_stale(old, cells),
         tables=(
             *_values_once(
                 [tables_of(study, table, cells, records, marked, levels) for table in study.tables or (Table(),)]
@@ -270,17 +270,9 @@ def _references(references: Sequence[Reference], cells: Sequence[Cell], records:
     return rows
 
 
-def _stale(old: Mapping[str, str], cells: Sequence[Cell], records: Mapping[str, Record]) -> tuple[str, ...]:
+def _stale(old: Mapping[str, str], cells: Sequence[Cell]) -> tuple[str, ...]:
     said = stale_sentences(old, cells)
-    if not said:
-        return ()
-    former = [cell for cell in cells if cell.name in old and cell.difference(records[cell.name].run)]
-    again = "The option --again of shoal study measures all runs again."
-    if former:
-        again = "shoal study runs those again whose flags differ; its option --again measures all runs again."
-    if len(former) == len(old):
-        again = "shoal study runs them again."
-    return (*said, f"Their values are marked {STALE_MARK}. {again}")
+    return (*said, f"Their values are marked {STALE_MARK}. shoal study --renew trains them again.") if said else ()
 
 
 def _runs(cells: Sequence[Cell], records: Mapping[str, Record], marked: Collection[str]) -> Rows:

@@ -35,6 +35,7 @@ from shoal.studies.levels import studies_of_levels
 from shoal.studies.plan import Cell, plan
 from shoal.studies.ray_runs import Cluster, check_cells, cluster_of, without_preallocation
 from shoal.studies.record import Record, write_record
+from shoal.studies.renewal import set_aside
 from shoal.studies.separate import (
     check_separable,
     chosen_seeds,
@@ -62,7 +63,7 @@ from shoal.studies.state import (
 )
 from shoal.studies.study_file import CROSSPLAY, TRAINING, StudyFile, command_word, read_study, study_path
 from shoal.studies.tuning.record import winner
-from shoal.studies.user_modules import Changed, changed_modules, check_imports, permit_imports
+from shoal.studies.user_modules import changed_modules, check_imports, permit_imports
 from shoal.system import notices
 from shoal.training import checks, sharding
 from shoal.training.settings import Settings
@@ -148,6 +149,7 @@ def study(
     records: str | Path | None = None,
     dry_run: bool = False,
     again: int | None = None,
+    renew: bool = False,
     separate_seeds: bool = False,
     progress: bool = True,
     workers: str | None = None,
@@ -168,6 +170,8 @@ def study(
         again: measure the study again: train all its runs with seeds from this number on, in folders of their own
             (``again/STUDY-seedN`` next to the file or in ``records``), and compare them with the study's records. The
             study's own records and run folders are not changed.
+        renew: also train the runs whose records are stale again, with the same seeds. Their records and folders are set
+            aside (:mod:`shoal.studies.renewal`).
         separate_seeds: train each seed of a missing run as a run of its own, with a record of its own, which become one
             record when all seeds of the run are recorded (:mod:`shoal.studies.separate`).
         progress: show the progress of the study and of its runs.
@@ -193,6 +197,8 @@ def study(
     """
     cluster = cluster_of(workers, address=address, cpus_per_run=cpus_per_run, gpus_per_run=gpus_per_run)
     described = read_study(study_path(file))
+    if renew and again is not None:
+        raise InputError("--renew trains stale runs again in place, --again all runs with other seeds; leave out one.")
     for one in (described, *studies_of_levels(described)):
         if dry_run:
             check_imports(one, trust, builds=one is described)
@@ -229,6 +235,7 @@ def study(
     if not dry_run:
         join_all(where, cells)
     held = records_of_cells(where, cells)
+    aside = {name: held.pop(name) for name in _to_renew(cells, held)} if renew else {}
     missing = [cell for cell in cells if cell.name not in held]
     report = StudyReport(described, [], [], held, cells, again=measured_again)
     units = _separated(report, missing, where, chosen_seeds(cells, seeds)) if separate_seeds else cells
@@ -242,16 +249,22 @@ def study(
         check_built(described, missing, every)
         check_together(described, _to_play(report.games, missing))
         hardware = manifest.describe_machine()["hardware"]
+    if aside and not dry_run:
+        notices.warn(set_aside(where, [cell for cell in cells if cell.name in aside], aside))
     changes = changed_modules(units, known)
     altered = {name for change in changes for name in change.runs}
     old = stale_records(units, known)
-    report.states = [state_of(cell, known.get(cell.name), cell.name in altered, cell.name in old) for cell in units]
+    report.states = [
+        State(cell, None, 0.0, False, stale=True)
+        if cell.name in aside
+        else state_of(cell, known.get(cell.name), cell.name in altered, cell.name in old)
+        for cell in units
+    ]
     measured = [one for root in roots for one in speeds(root, hardware)]
     report.seconds = [estimate_seconds(state, measured) for state in report.states]
-    report.changes += tuple(f"{change.sentence} {_to_run_again(change, units, where)}" for change in changes)
     report.changes += tuple(
-        f"{sentence} The record is used as before; `--again` measures the study again."
-        for sentence in stale_sentences(old, units)
+        f"{sentence} What is recorded is used as before; `--renew` trains it again."
+        for sentence in [*(change.sentence for change in changes), *stale_sentences(old, units)]
     )
     if not separate_seeds:
         report.changes += tuple(partly_recorded(where, missing))
@@ -272,6 +285,12 @@ def study(
         if len(report.records) == len(cells) and _all_recorded(where, wanted):
             archive.gather(where)
     return report
+
+
+def _to_renew(cells: Sequence[Cell], records: Mapping[str, Record]) -> set[str]:
+    """The names of runs whose records are stale, or of earlier versions of the user's own modules."""
+    changed = {name for change in changed_modules(cells, records) for name in change.runs}
+    return changed.union(stale_records(cells, records))
 
 
 def _games_of(
@@ -370,20 +389,6 @@ def _separated(report: StudyReport, missing: list[Cell], records: Path, seeds: t
     )
     each = [one for cell in report.cells for one in parts.get(cell.name, [cell])]
     return [one for one in each if seeds is None or one.name in report.records or seed_of(one) in seeds]
-
-
-def _to_run_again(change: Changed, cells: list[Cell], records: Path) -> str:
-    """Sentences: records of the module's earlier version are used, and how to run the first of them again."""
-    cell = next(cell for cell in cells if cell.name == change.runs[0])
-    folder = f" and {cell.folder}" if cell.folder.exists() else ""
-    path = record_path(records, cell)
-    first = "" if path.exists() else "move the records to files of their own with `--extract` and "
-    if len(change.runs) == 1:
-        return f"Its record is used as before; to run it again, {first}delete {path}{folder}."
-    return (
-        f"Their records are used as before; to run one again, {first}delete its record and its folder, for example "
-        f"{path}{folder}."
-    )
 
 
 def _tuples(only: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,10 @@ from shoal.system.files import to_json
 from shoal.system.notices import Warn
 from shoal.training import ending
 
+FORMER = "former"
+"""The folder in that of a study's records with the records of stale runs that are trained again
+(:mod:`shoal.studies.renewal`)."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -43,7 +47,8 @@ class State:
     changed: bool = False
     """Whether one of the user's modules has changed since the run was recorded."""
     stale: bool = False
-    """Whether the record has other behaviour versions than a run would have today (:mod:`shoal.studies.state`)."""
+    """Whether the record has other behaviour versions than a run would have today (:mod:`shoal.studies.state`); without
+    a record, whether that of before is such a one and the run is to be trained again."""
 
     @property
     def word(self) -> str:
@@ -51,6 +56,8 @@ class State:
         of one of the user's modules), ``trained`` (only the evaluation is missing), ``unfinished`` or ``missing``."""
         if self.record is not None:
             return "changed" if self.changed else "stale" if self.stale else "recorded"
+        if self.stale:
+            return "stale"
         return "missing" if not self.begun else "trained" if self.trained >= 1 else "unfinished"
 
 
@@ -85,11 +92,10 @@ def records_of_cells(folder: Path, cells: Iterable[Cell], warn: Warn = notices.w
     Raises:
         InputError: a record is damaged.
     """
-    found, every = {}, stored(folder)
-    for cell in cells:
-        if (one := find(every, cell.name) or _same(every, cell)) is None:
-            continue
-        record = opened_record(one)
+    found, cells = {}, list(cells)
+    every = stored_records(folder, cells)
+    for cell in (cell for cell in cells if cell.name in every):
+        record = opened_record(one := every[cell.name])
         protocol = _protocol(record)
         changed = [name for name, value in vars(cell.evaluation).items() if protocol[name] != value]
         if difference := cell.difference(record.run):
@@ -101,6 +107,13 @@ def records_of_cells(folder: Path, cells: Iterable[Cell], warn: Warn = notices.w
         else:
             found[cell.name] = record
     return found
+
+
+def stored_records(folder: Path, cells: Iterable[Cell]) -> dict[str, Stored]:
+    """Where the records are that have the digests of ``cells``, or their whole configuration, by the cells' names."""
+    every = stored(folder)
+    found = {cell.name: find(every, cell.name) or _same(every, cell) for cell in cells}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def _same(every: Mapping[str, Stored], cell: Cell) -> Stored | None:
@@ -274,8 +287,9 @@ def stale_sentences(found: Mapping[str, str], cells: Sequence[Cell]) -> list[str
 
 def former_records(folder: Path, cells: Iterable[Cell], records: Mapping[str, Record]) -> dict[str, Record]:
     """Records of runs without a current one that differ from them only in what presets and defaults say, by the cells'
-    names: a preset or a default has changed since. They have the values of the run's axes and all flags and options
-    that the study's file sets; of several, that with the newest behaviour versions. Damaged files are ignored.
+    names: a preset or a default has changed since, or the record was set aside. They have the values of the run's axes
+    and all flags and options that the study's file sets; of several, that with the newest behaviour versions. Damaged
+    files are ignored.
 
     Args:
         folder: the records of the study.
@@ -283,7 +297,7 @@ def former_records(folder: Path, cells: Iterable[Cell], records: Mapping[str, Re
         records: the current records, by the cells' names.
     """
     left = [cell for cell in cells if cell.name not in records]
-    held = readable_records(folder) if left else []
+    held = [*readable_records(folder), *readable_records(folder / FORMER)] if left else []
     used = list(records.values())
     found = {}
     for cell in left:
