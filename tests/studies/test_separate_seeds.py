@@ -12,6 +12,7 @@ import pytest
 import shoal
 from shoal.cli import main
 from shoal.errors import InputError
+from shoal.runs import behaviour
 from shoal.storage import log
 from shoal.studies import execution, running
 from shoal.studies.archive import ARCHIVE_FILE, extract
@@ -212,6 +213,33 @@ def test_a_joined_record_names_all_machines_versions_and_commits(tmp_path: Path)
     assert found.behaviour == {"algorithm": 1, "environment": 1}
     assert found.seconds == {"training": 40, "other": 11.5}
     assert found.curve == {"step": [32, 64], "score": [[0.5, 7.0, 0.5], [1.0, 9.0, 1.0]]}
+
+
+def test_stale_runs_and_seeds_are_set_aside(
+    tmp_path: Path, made: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    file = write_study_file(tmp_path, TEXT)
+    versions = {"algorithm": 1, "environment": 1}
+    (cell,), where = cells_of(file, "runs"), tmp_path / "records" / "demo"
+    whole, first = record_path(where, cell), seed_cells(cell)[0]
+
+    def renewed(*folders: Path) -> list[str]:
+        made.clear()
+        for folder in folders:
+            folder.mkdir(parents=True)
+        report = shoal.study(file, out=tmp_path / "runs", renew=True, separate_seeds=True)
+        assert len(report.records) == 1 and "% trained" not in capsys.readouterr().err
+        assert not any(folder.exists() for folder in folders), "so that nothing of them is continued"
+        return made
+
+    write_record(whole, replace(made_record(cell, (1.0, 2.0, 3.0)), behaviour=versions))
+    monkeypatch.setitem(behaviour.ALGORITHMS, "mappo", 2)
+    assert len(renewed(cell.folder, first.folder)) == 3
+    extract(where)
+    whole.unlink()
+    write_seed(where, first, replace(made_record(first, (1.0,)), behaviour=versions))
+    assert len(renewed(first.folder)) == 3, "the seed's record is stale"
+    assert len([*(where / "former").iterdir()]) == 2
 
 
 def test_a_run_that_is_begun_with_all_its_seeds_is_named(tmp_path: Path, made: list[str], capsys: Any) -> None:

@@ -5,42 +5,42 @@ A run without a record is missing, so everything else is as for any missing run:
 record that was set aside (:func:`shoal.studies.state.former_records`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
 from shoal.errors import WriteError
 from shoal.studies.archive import extract
 from shoal.studies.plan import Cell
-from shoal.studies.record import Record
+from shoal.studies.separate import SEEDS_FOLDER, seed_cells
 from shoal.studies.state import FORMER, stored_records
 
 
-def set_aside(folder: Path, cells: Sequence[Cell], records: Mapping[str, Record]) -> str:
-    """Move the records of ``cells`` to ``folder/former``, and their folders to ``NAME.former`` beside them; returns a
-    sentence that says so.
+def set_aside(folder: Path, cells: Sequence[Cell]) -> str:
+    """Move the records of ``cells`` to ``folder/former``, and their folders, also those of single seeds, to
+    ``NAME.former`` beside them; returns a sentence that says so.
 
     Args:
         folder: the records of the study.
         cells: runs whose records are stale.
-        records: their records by the cells' names.
 
     Raises:
         InputError: another process gathers or extracts the records, or the archive is damaged.
         WriteError: a file or a folder cannot be moved.
     """
     extract(folder)
-    every = stored_records(folder, cells)
+    every = stored_records(folder / SEEDS_FOLDER, cells) | stored_records(folder, cells)
     try:
         (folder / FORMER).mkdir(exist_ok=True)
         for cell in cells:
-            if cell.folder.exists():
-                cell.folder.rename(_free(cell.folder.with_name(f"{cell.folder.name}.former")))
+            for run in {cell.folder, *(one.folder for one in seed_cells(cell))}:
+                if run.exists():
+                    run.rename(_free(run.with_name(f"{run.name}.former")))
             path = every[cell.name].path
             path.rename(_free(folder / FORMER / path.name))
     except OSError as error:
         raise WriteError(f"The record of a stale run cannot be moved to {folder / FORMER}: {error.strerror}.") from None
-    runs = "1 stale run is" if len(records) == 1 else f"{len(records)} stale runs are"
+    runs = "1 stale run is" if len(cells) == 1 else f"{len(cells)} stale runs are"
     return f"{runs} trained again; the former records are in {folder / FORMER}, former run folders end in .former."
 
 

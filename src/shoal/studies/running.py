@@ -6,7 +6,7 @@ The runs are checked with their environments before the first one starts.
 import difflib
 import gc
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -238,7 +238,9 @@ def study(
     aside = {name: held.pop(name) for name in _to_renew(cells, held)} if renew else {}
     missing = [cell for cell in cells if cell.name not in held]
     report = StudyReport(described, [], [], held, cells, again=measured_again)
-    units = _separated(report, missing, where, chosen_seeds(cells, seeds)) if separate_seeds else cells
+    units = _separated(report, missing, where, chosen_seeds(cells, seeds), aside) if separate_seeds else cells
+    if renew:
+        aside |= {name: report.seeds.pop(name) for name in _to_renew(units, report.seeds)}
     known = held | report.seeds
     missing = [cell for cell in units if cell.name not in known]
     if again is None and described.crossplay is not None:
@@ -250,7 +252,8 @@ def study(
         check_together(described, _to_play(report.games, missing))
         hardware = manifest.describe_machine()["hardware"]
     if aside and not dry_run:
-        notices.warn(set_aside(where, [cell for cell in cells if cell.name in aside], aside))
+        both = {cell.name: cell for cell in (*cells, *units)}
+        notices.warn(set_aside(where, [both[name] for name in aside]))
     changes = changed_modules(units, known)
     altered = {name for change in changes for name in change.runs}
     old = stale_records(units, known)
@@ -368,7 +371,9 @@ def _all_recorded(records: Path, cells: Sequence[Cell]) -> bool:
         return False
 
 
-def _separated(report: StudyReport, missing: list[Cell], records: Path, seeds: tuple[int, ...] | None) -> list[Cell]:
+def _separated(
+    report: StudyReport, missing: list[Cell], records: Path, seeds: tuple[int, ...] | None, aside: Collection[str]
+) -> list[Cell]:
     """The selected runs with those of single seeds in place of each missing one; the report gets their records.
 
     Args:
@@ -376,6 +381,7 @@ def _separated(report: StudyReport, missing: list[Cell], records: Path, seeds: t
         missing: the selected runs without a record.
         records: the folder of records.
         seeds: those that are to run; None for all.
+        aside: the names of runs whose folders will be set aside.
     """
     check_separable(report.study, missing)
     parts = {cell.name: seed_cells(cell) for cell in missing}
@@ -385,7 +391,7 @@ def _separated(report: StudyReport, missing: list[Cell], records: Path, seeds: t
     report.changes = tuple(
         f"{state.cell.title} is {state.trained:.0%} trained with all its seeds; without --separate-seeds it continues."
         for state in map(state_of, missing, repeat(None))
-        if state.begun and len(parts[state.cell.name]) > 1
+        if state.begun and state.cell.name not in aside and len(parts[state.cell.name]) > 1
     )
     each = [one for cell in report.cells for one in parts.get(cell.name, [cell])]
     return [one for one in each if seeds is None or one.name in report.records or seed_of(one) in seeds]
