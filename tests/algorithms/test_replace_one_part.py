@@ -103,7 +103,8 @@ def test_the_temperature_is_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_agents_share_the_rewards_of_the_living(monkeypatch: pytest.MonkeyPatch) -> None:
     traj, module = make_trajectory(SPEC), modules()[REWARD]
     rewards = lambda learner, traj, key: (learner, {"r": traj.outcome.reward})  # noqa: E731
-    monkeypatch.setattr(mappo, "make", lambda *given: Algorithm(*[lambda *given: ()] * 3, rewards))
+    plain = mappo.make(SPEC, BASE, SCALE)
+    monkeypatch.setattr(mappo, "make", lambda *given: plain._replace(update=rewards))
     made = module.make(SPEC, module.Config(spirit=0.25), SCALE)
     r, alive = np.asarray(traj.outcome.reward, np.float64), np.asarray(traj.step.alive)
     assert np.ptp(r, axis=-1).max() > 0 and not alive.all()
