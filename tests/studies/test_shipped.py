@@ -154,6 +154,7 @@ def test_a_study_that_decides_names_the_floor_or_the_ceiling_of_its_metric(tmp_p
 
 
 OTHER_SEEDS = {
+    "tuned_bodies": "a search; its winner is compared on five seeds from 0 on",
     "tuned_foraging": "a search; its winner is compared on five seeds from 0 on",
     "tuned_particles": "a search; its winner is compared on five seeds from 0 on",
     "tuned_skirmish": "a search; its winner is compared on five seeds from 0 on",
