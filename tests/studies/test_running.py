@@ -335,3 +335,17 @@ def test_a_study_is_renewed_or_measured_again(runs: Runs, file: Path) -> None:
     with pytest.raises(InputError, match="--renew trains stale runs again in place, --again all runs with other seeds"):
         shoal.study(file, renew=True, again=100)
     assert runs.started == []
+
+
+def test_the_same_run_with_other_axes_is_renewed_once(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a tuned run is whose search found the values without tuning."""
+    text = '[[variants]]\nname = "a"\n[[variants]]\nname = "b"\ntuned = true\n[tuning]\ntrials = 9\nsteps = 64\n'
+    file = write_study_file(tmp_path / "studies", FEW + text + "[tuning.ranges]\ngamma = { low = 0.5, high = 0.99 }\n")
+    monkeypatch.setattr(running, "winner", lambda *_: lambda one: {})
+    assert len(shoal.study(file).records) == 16 and len(runs.started) == 8
+    runs.started.clear()
+    monkeypatch.setitem(behaviour.ALGORITHMS, "qmix", 2)
+    assert len(shoal.study(file, renew=True).records) == 16 and len(runs.started) == 4
+    assert len([*(file.parent / "records" / "demo" / "former").iterdir()]) == 4

@@ -36,8 +36,8 @@ def set_aside(folder: Path, cells: Sequence[Cell]) -> str:
             for run in {cell.folder, *(one.folder for one in seed_cells(cell))}:
                 if run.exists():
                     run.rename(_free(run.with_name(f"{run.name}.former")))
-            path = every[cell.name].path
-            path.rename(_free(folder / FORMER / path.name))
+            if (path := every[cell.name].path).exists():  # a tuned run may be the default, and share its record
+                path.rename(_free(folder / FORMER / path.name))
     except OSError as error:
         raise WriteError(f"The record of a stale run cannot be moved to {folder / FORMER}: {error.strerror}.") from None
     runs = "1 stale run is" if len(cells) == 1 else f"{len(cells)} stale runs are"
