@@ -199,9 +199,13 @@ def test_a_host_callback_of_a_device_environment_that_exits() -> None:
     assert len(sentences) == 1 and "step 3 of episode 1" in sentences[0] and "with exit code 8" in sentences[0]
 
 
-def test_output_of_the_environment_is_not_in_the_report(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_the_environment_is_not_in_the_report(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is on stderr, also if Python buffers what its process prints."""
     from shoal import cli
 
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     assert cli.main(["check", "faulty:make", "--env.fault", "prints", "--episodes", "1"]) == 0
     said = capfd.readouterr()
     assert "noise" not in said.out and "noise" in said.err

@@ -304,7 +304,8 @@ def start(environment: Any, options: dict[str, Any], isolate: bool) -> Process |
 
 def _stack(text: str) -> str:
     """The environment's own frames of the last stack written by :mod:`faulthandler`, innermost last."""
-    current = text[text.rfind("(most recent call first)") :]
+    # From Python 3.14 on the stack of C follows that of Python.
+    current = re.split(r"(?<!C stack trace )\(most recent call first\)", text)[-1]
     frames = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', current, re.MULTILINE)
     lines = [f'  File "{file}", line {line}, in {name}' for file, line, name in frames if not is_ours(file)]
     return "\n".join(reversed(lines))

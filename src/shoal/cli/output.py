@@ -80,13 +80,17 @@ def safe_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):  # from Python 3.14 on the exit code would be 120
+            abandon_output(sys.stderr)
 
 
-def abandon_output() -> None:
-    """Redirect stdout to the null device, so that the interpreter's flush at exit does not fail again."""
+def abandon_output(stream: Any = None) -> None:
+    """Redirect a stream, by default stdout, to the null device, so that the flush at exit does not fail again."""
     with contextlib.suppress(OSError, ValueError):  # pytest's stream has no descriptor
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
+        os.dup2(null, (stream or sys.stdout).fileno())
         os.close(null)
 
 

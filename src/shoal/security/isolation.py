@@ -35,8 +35,9 @@ def child_command(module: str, *numbers: int) -> list[str]:
     program = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); "
     program += f"import {module} as started; started.main(*map(int, sys.argv[1:]))"
     folders = [folder for folder in sys.path if isinstance(folder, str)]  # Python passes over others, such as a Path
-    # Without -P the working directory would precede the standard library on the path.
-    return [sys.executable, "-P", "-c", program, json.dumps(folders), *map(str, numbers)]
+    # Without -P the working directory would precede the standard library on the path; without -u what an environment
+    # prints before its process crashes or is killed would be lost.
+    return [sys.executable, "-P", "-u", "-c", program, json.dumps(folders), *map(str, numbers)]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import re
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "ray": ("ray>=2.40",),
-    "gymnasium": ("gymnasium[box2d,mujoco]>=1.0",),
+    "gymnasium": ("gymnasium[mujoco]>=1.0", 'gymnasium[box2d]>=1.0; python_version < "3.14"'),
     "pettingzoo": ("pettingzoo>=1.25", "mpe2>=1.1"),
     "mamujoco": ("gymnasium-robotics>=1.4.2", "gymnasium>=1.2", "mujoco>=3.0"),
     "hands": ("mujoco>=3.3",),
@@ -29,7 +29,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 def requirements(extra: str) -> list[str]:
     """The names of an extra's packages, for example ``jumanji`` and ``rware``; none if there is no such extra."""
-    return [re.split(r"[\[<>=]", requirement)[0] for requirement in EXTRAS.get(extra, ())]
+    return list(dict.fromkeys(re.split(r"[\[<>=]", requirement)[0] for requirement in EXTRAS.get(extra, ())))
 
 
 def install(extra: str) -> str:

@@ -209,6 +209,16 @@ def test_a_missing_package_says_what_installs_it(monkeypatch):
         registry.make("gymnasium:CartPole-v1")
 
 
+def test_a_package_that_a_task_lacks_is_named_as_gymnasium_does(monkeypatch):
+    def entry():
+        raise gymnasium.error.DependencyNotInstalled("Box2D is not installed, run `pip install 'gymnasium[box2d]'`")
+
+    monkeypatch.setitem(gymnasium.registry, "Lacking-v0", gymnasium.envs.registration.EnvSpec("Lacking-v0", entry))
+    said = r"gymnasium:Lacking-v0 needs more than is installed: Box2D is not installed, run `pip [^`]*`\."
+    with pytest.raises(InputError, match=f"^{said}$"):
+        registry.make("gymnasium:Lacking-v0")
+
+
 def test_workers_need_no_jax():
     names = ("spaces", "teams", "pettingzoo", "gymnasium", "foreign")
     lines = [f"import shoal.environments.adapters.{name}" for name in names]

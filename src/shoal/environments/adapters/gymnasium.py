@@ -15,7 +15,7 @@ from shoal.environments.adapters.spaces import interface
 from shoal.environments.adapters.teams import as_info, checked_number, end, flag, started, stepped, write_metrics
 from shoal.environments.interface import MASK, Form, acted, joint_mask
 from shoal.environments.options import check_steps
-from shoal.errors import InputError, told
+from shoal.errors import InputError, told, with_full_stop
 from shoal.game import Game, HostEnvironment, HostTimestep, close_example
 from shoal.security import user_modules
 from shoal.spec import Discrete, EnvSpec
@@ -147,7 +147,7 @@ def _game(
         cause = error.__cause__  # of a module that Gymnasium imports for the id
         if ":" in task and isinstance(cause, ModuleNotFoundError):
             raise user_modules.no_module(cause.name, name) from error
-        raise InputError(f"{name} needs more than is installed ({error}): {install('gymnasium')}.") from error
+        raise InputError(with_full_stop(f"{name} needs more than is installed: {error}")) from error
     except (InputError, MemoryError):
         raise
     except Exception as error:  # of Gymnasium, or of the environment with these options
