@@ -533,6 +533,8 @@ _BODY: Flags = {
 }
 # Search tuned_bodies (--only algorithm=mappo): the best of 6 trials with parameters of each agent's own.
 _BODY_MAPPO: Flags = _BODY | {"learning_rate": 1.46011e-3, "clip": 0.2, "entropy_coef": 4.39288e-4}
+# Search tuned_bodies (--only algorithm=happo): the best of 6 trials.
+_BODY_HAPPO: Flags = _BODY | {"learning_rate": 1.4374e-3, "clip": 0.1, "entropy_coef": 3.99775e-3, "log_std": -0.5}
 # Code of HARL for Ant 4x2.
 _ANT: Flags = _BODY | {"epochs": 5, "clip": 0.1, "value_clip": 0.1, "entropy_coef": 0.0}
 # Code of HARL for Bi-DexHands' ShadowHandOver (Zhong et al. 2024: discount, step size and epochs), with smaller
@@ -717,7 +719,7 @@ ADAPTERS: dict[str, list[tuple[str, Flags]]] = {
         ("pettingzoo:*pistonball*", _PISTONS),
     ],
     "haa2c": [("mamujoco/*", _HAA2C_BODY)],
-    "happo": [("mamujoco/Ant-*", _ANT), ("mamujoco/*", _BODY), ("hands/*", _HANDS)],
+    "happo": [("mamujoco/Ant-*", _ANT), ("mamujoco/*", _BODY_HAPPO), ("hands/*", _HANDS)],
     "hatrpo": [("mamujoco/*", _HATRPO_BODY)],
     "facmac": [("mamujoco/*", _FACMAC_BODIES)],
     "haddpg": _HADDPG_BODIES,
