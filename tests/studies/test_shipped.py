@@ -26,9 +26,9 @@ from shoal.studies.tuning.record import winner
 from support.selection import quick
 
 STUDIES = Path(__file__).parents[2] / "studies"
-GROWING = {"communicate", "flagship", "mappo_choices_long", "other_libraries"}
+GROWING = {"communicate", "ensembles", "flagship", "mappo_choices_long", "other_libraries"}
 GROWING |= {"posthumous_credit", "unknown_methods"}
-GROWING |= {"tuned_bodies", "tuned_foraging", "tuned_particles", "tuned_skirmish", "tuned_warehouse"}
+GROWING |= {"tuned_bodies", "tuned_particles", "tuned_skirmish", "tuned_warehouse"}
 """Their pages are published while cells are empty, and say how many are."""
 NAMES = sorted(path.stem for path in STUDIES.glob("*.toml") if (STUDIES / "results" / f"{path.stem}.md").exists())
 
