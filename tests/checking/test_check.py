@@ -10,7 +10,7 @@ import pytest
 
 import faulty
 import toys
-from shoal.checking import Finding, Report, check, inspection
+from shoal.checking import Finding, Report, check, inspection, process
 from shoal.errors import InputError
 from shoal.game import HostEnvironment
 from shoal.spec import Discrete
@@ -187,6 +187,15 @@ def test_a_crash_in_a_copy_is_reported() -> None:
     """The first copy is sound; the process ends as the second is made."""
     finding = only(check(HostEnvironment(faulty.SPEC, faulty.second_exits)))
     assert "playing the first episode's seed and actions a second time ended its process" in finding.sentence
+
+
+def test_the_place_of_a_crash_is_in_the_stack_of_python() -> None:
+    """From Python 3.14 on the stack of C follows it."""
+    python = 'Current thread 0x1 [x] (most recent call first):\n  File "game.py", line 7 in step\n'
+    python += '  File "main.py", line 2 in go\n'
+    compiled = 'Current thread\'s C stack trace (most recent call first):\n  Binary file "python" [0x1]\n'
+    found = '  File "main.py", line 2, in go\n  File "game.py", line 7, in step'
+    assert process._stack(python) == process._stack(python + compiled) == found
 
 
 def test_what_was_found_before_a_crash_is_kept() -> None:

@@ -31,6 +31,19 @@ def test_streams_that_cannot_be_written(words: str, code: int, said: str) -> Non
     assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
 
 
+def test_an_error_stream_that_cannot_be_written_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its flush at exit would fail again, which is exit code 120 from Python 3.14 on."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    program = (
+        "import sys\nfrom shoal.cli.output import safe_streams\n"
+        "with safe_streams(): print(1, file=sys.stderr)\nsys.stderr.flush()"
+    )
+    done = subprocess.run(["sh", "-c", f"{sys.executable} -c '{program}' 2> /dev/full"], check=False)
+    assert done.returncode == 0
+
+
 def test_output_is_not_written_to_other_files(tmp_path: Path) -> None:
     """Where stdout was closed, the next file that is opened would take its number."""
     program = (
@@ -84,7 +97,7 @@ def test_an_operating_system_error_is_one_sentence(
         raise error
 
     monkeypatch.setattr("shoal.cli.command_line._dispatch", raising)
-    monkeypatch.setattr("shoal.cli.command_line.abandon_output", lambda: None)
+    monkeypatch.setattr("shoal.cli.command_line.abandon_output", lambda stream: None)
     assert cli.main([]) == code
     err = capsys.readouterr().err
     assert said in err and err.count("\n") == 1

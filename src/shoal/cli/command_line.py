@@ -137,14 +137,14 @@ def _guarded(args: list[str]) -> int:
             notices.warn(error.trace)
         return _say(str(error), BROKEN)
     except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
-        abandon_output()
+        abandon_output(sys.stdout)
         return BROKEN
     except OSError as error:
         if error.filename is not None:
             return _say(f"{error.filename} cannot be used: {error.strerror}.", REFUSED)
         if error.errno is None:
             raise
-        abandon_output()
+        abandon_output(sys.stdout)
         return _say(f"The operating system reports an error: {error.strerror}.", BROKEN)
     except MemoryError:
         return _say(FULL, BROKEN)

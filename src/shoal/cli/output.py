@@ -86,11 +86,11 @@ def safe_streams() -> Iterator[None]:
             abandon_output(sys.stderr)
 
 
-def abandon_output(stream: Any = None) -> None:
-    """Redirect a stream, by default stdout, to the null device, so that the flush at exit does not fail again."""
+def abandon_output(stream: Any) -> None:
+    """Redirect a standard stream to the null device, so that the interpreter's flush at exit does not fail again."""
     with contextlib.suppress(OSError, ValueError):  # pytest's stream has no descriptor
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, (stream or sys.stdout).fileno())
+        os.dup2(null, stream.fileno())
         os.close(null)
 
 
