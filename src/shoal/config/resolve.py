@@ -399,11 +399,17 @@ _Q_BASELINE = (
 _LEARNED = _Need(
     {"sharing": ("shared", "role", "independent")}, "is for sharing that is learned: leave out --sharing", "seps"
 )
+_SHARED = tuple(  # in the others, one net reads the rows of all agents whatever the sharing of actors
+    _Need({"sharing": ("independent",)}, "is for agents that share parameters: set --sharing shared or role", name)
+    for name in algorithms.NAMES
+    if name not in ("magpo", "mat", "mat_dec", "poca", "sable")
+)
 _NEEDS: dict[str, tuple[_Need, ...]] = {
     **dict.fromkeys(
         ("kl_weight", "latent", *(f"pretrain_{x}" for x in ("batch", "rate", "steps", "updates"))),
         (_LEARNED,),
     ),
+    "agent_id": _SHARED,
     "address": (_Need({"workers": ("processes",)}, "is that of a Ray cluster: add --workers ray"),),
     "alpha_learning_rate": (_Need({"adapt_alpha": _OFF}, "is the step size of the temperature: add --adapt-alpha"),),
     "attention_width": (_Need({"attention_layers": (1,)}, "is that of hidden layers: raise --attention-layers"),),
