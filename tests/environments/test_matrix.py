@@ -109,6 +109,8 @@ def test_proposition_1_of_kuba_et_al(num_agents: int) -> None:
 def test_all_ones(num_agents: int) -> None:
     table = payoffs(device_env("matrix/all_ones", num_agents=num_agents))
     assert table.sum() == 1.0 and table[(1,) * num_agents] == 1.0
+    dense = payoffs(device_env("matrix/all_ones", num_agents=num_agents, reward="share"))
+    assert dense.ravel() == pytest.approx([bin(joint).count("1") / num_agents for joint in range(2**num_agents)])
 
 
 def test_loud_agent_pays_for_each_quiet_one_beside_the_coin_s_noise() -> None:

@@ -6,14 +6,14 @@ limit (discount 1), so its values are those of infinite play. :func:`matrix_game
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from shoal.environments.options import check_count, check_number, check_steps
+from shoal.environments.options import check_choice, check_count, check_number, check_steps
 from shoal.errors import InputError
 from shoal.types import Discrete, Environment, EnvSpec, Step
 
@@ -321,23 +321,31 @@ def proposition1(*, num_agents: int = 2, horizon: int = 1) -> Environment:
     )
 
 
-def all_ones(*, num_agents: int = 2, horizon: int = 1) -> Environment:
+def all_ones(*, num_agents: int = 2, reward: Literal["all", "share"] = "all", horizon: int = 1) -> Environment:
     """Lowe et al. 2017 (MADDPG), proposition 1: the reward is 1 where all agents play 1, and 0 otherwise.
 
     With all probabilities at 1/2, one sample's policy gradient points the right way with probability 2^-N.
 
     Args:
         num_agents: N, at least 1.
+        reward: ``all``, the paper's; or ``share``, the share of the agents that play 1, a dense reward with the same
+            optimum.
         horizon: steps in an episode; 1 is a single game.
 
     Raises:
-        InputError: an option is below 1.
+        InputError: a number is below 1, or the reward is unknown.
     """
+    dense = check_choice("reward", reward, ("all", "share")) == "share"
+
+    def earned(_: Int[Array, ""], action: Int[Array, " N"]) -> Float[Array, ""]:
+        ones = (action == 1).astype(float)
+        return ones.mean() if dense else ones.min()
+
     return tabular_game(
         "matrix/all_ones",
         actions=(2,) * check_count("num_agents", num_agents),
         num_cells=1,
-        reward=lambda _, action: (action == 1).all().astype(float),
+        reward=earned,
         follow=lambda cell, _: cell,
         horizon=horizon,
         ends=horizon == 1,
