@@ -1,4 +1,4 @@
-"""The numbers of the claims in docs/studies.md and docs/claims-notes.md stand on the pages of results that the notes link.
+"""The numbers of the claims in docs/studies.md and docs/claims-notes.md stand on the pages that the notes link.
 
 A page that is written again from new records changes its numbers; the claims quote them by hand.
 """
@@ -45,14 +45,15 @@ def quotes(written: tuple[str, ...], exact: tuple[float, ...]) -> bool:
 def claims() -> Iterator[tuple[str, str, set[str]]]:
     """(title, what its line and its note measured, the pages that the note links)."""
     page, notes = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("studies.md", "claims-notes.md"))
-    lines = {text: cells.split(" | ")[2] for cells, text in re.findall(r"^(\|.*)\[([^\]]+)\]\(claims-notes", page, re.M)}
+    lines = re.findall(r"^\| [^|]+ \| [^|]+ \| ([^|]+) \|.*\[([^\]]+)\]\(claims-notes\.md", page, re.MULTILINE)
+    numbers = {title: number for number, title in lines}
     for note in re.split("^### ", notes, flags=re.MULTILINE)[1:]:
         title, _, rest = note.partition("\n")
-        if title in lines:
+        if title in numbers:
             body = re.split("^## ", rest, flags=re.MULTILINE)[0]
             measured = body.partition("**Measured here:**")[2].partition("**Verdict:**")[0]
             linked = set(re.findall(r"studies/results/([\w-]+\.md)", body))
-            yield title, " ".join(f"{lines[title]} {measured}".split()).replace("**", ""), linked
+            yield title, " ".join(f"{numbers[title]} {measured}".split()).replace("**", ""), linked
 
 
 def test_the_intervals_of_claims_stand_on_the_pages_that_the_notes_link() -> None:
