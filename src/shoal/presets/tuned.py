@@ -75,8 +75,8 @@ _HAA2C: list[tuple[str, Flags]] = [(pattern, flags | {"epochs": 4, "minibatches"
 
 # Search tuned_particles (--only algorithm=happo): the best of 12 trials with four agents.
 _HAPPO_SPREAD: Flags = _SPREAD | {"gamma": 0.95, "lam": 0.95, "learning_rate": 4.31219e-3, "entropy_coef": 0.02341}
-# Chosen by hand, no record: twice the default bonus. With it one of five seeds of earlier runs, which were not recorded,
-# told only two of three landmarks apart.
+# Chosen by hand, no record: twice the default bonus. With it one of five seeds of earlier, unrecorded runs told only
+# two of three landmarks apart.
 _HAPPO_SPEAKER: Flags = dict(_TURNS)["mpe/simple_speaker_listener"] | {"entropy_coef": 0.02}
 _HAPPO: list[tuple[str, Flags]] = [
     ("mpe/simple_spread", _HAPPO_SPREAD),
