@@ -315,4 +315,7 @@ def test_the_progress_line_has_step_rate_and_return(capsys: pytest.CaptureFixtur
 
 def test_numbers_for_people() -> None:
     assert [readable(x) for x in (0, 12.3456, 999, 1234, 5e6, 2.5e9)] == ["0", "12.3", "999", "1.23k", "5M", "2.5G"]
+    assert [readable(x) for x in (999.4, 999.7, 999_499, 999_500, -999_999, 999_900_000)] == [
+        "999", "1k", "999k", "1M", "-1M", "1G",
+    ]  # fmt: skip
     assert [clock(x) for x in (0, 59.9, 75, 3725)] == ["0:00", "0:59", "1:15", "1:02:05"]

@@ -13,7 +13,7 @@ from shoal.types import Seconds
 def readable(number: float | int) -> str:
     """1234567 -> "1.23M"."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= size:
+        if abs(number) >= 0.9995 * size:  # what rounds to 1000 of the smaller unit
             return f"{number / size:.3g}{unit}"
     return f"{number:.3g}"
 
