@@ -670,6 +670,18 @@ def test_a_make_that_returns_nothing_is_told_so(own_algorithm: Path, shoal: Call
     assert code == 1 and said in " ".join(out.split())
 
 
+def test_an_algorithm_whose_actions_have_another_shape_is_told_so(own_algorithm: Path, shoal: Callable) -> None:
+    text = (
+        "from shoal.algorithms import mappo\nConfig = mappo.Config\ndef make(*given):\n    made = mappo.make(*given)\n"
+        "    def act(*seen):\n        carry, action, extras = made.act(*seen)\n        return carry, action[..., None], extras\n"
+        "    return made._replace(act=act)\n"
+    )
+    (own_algorithm / "pupil.py").write_text(text, encoding="utf-8")
+    code, _, err = shoal("train", "pupil", "matrix/climbing", "--num-envs", 4, "--folder", own_algorithm / "run")
+    said = "What act of 'pupil' returns as actions must be an array [E, N], here [2, 2], not an array [2, 2, 1]."
+    assert code == 2 and err.endswith(f"shoal: {said}\n")
+
+
 def test_an_algorithm_that_is_typed_works_from_the_working_directory(own_algorithm: Path, shoal: Callable) -> None:
     for name in ("pupil:make", "pupil"):
         code, out, err = shoal("train", name, "mpe/simple_spread", "--help")

@@ -32,6 +32,7 @@ from shoal.equations.targets import cut_off
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, check_options
 from shoal.learning.optimiser import ByNet, Optimiser, frozen_parameters, optimiser, step_of_one
+from shoal.learning.results import checked_losses
 from shoal.models import actor_critic, on_policy
 from shoal.models.actor_critic import Actor, ActorCritic, make_nets
 from shoal.models.on_policy import Batch
@@ -183,6 +184,7 @@ def make(
     """
     c = config
     check_options(c)
+    [actor_loss] = checked_losses(actor_loss=actor_loss)
     sgd.check_items(scale, c.minibatches, c.chunk)
     nets = make_nets(spec, c, policy_of(spec, c.sharing))
     actor = nets.actor

@@ -32,6 +32,7 @@ from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import QCriticConfig
 from shoal.learning.optimiser import ByNet
+from shoal.learning.results import shaped
 from shoal.models import actor_critic
 from shoal.models.action_critic import (
     Options,
@@ -240,7 +241,7 @@ def make_policy_gradient(
         options = critic.options(learner.critic.q, step, traj.action, pi, key_draws, draws, epsilon)
         options = options._replace(q=jnp.moveaxis(reward(jnp.moveaxis(options.q, -1, 0)), 0, -1))
         v = reward(state_value.values(learner.critic.v, (), step)[1]) if with_value else 0.0
-        x = advantage(q, options, v)
+        x = shaped("What advantage returns", advantage(q, options, v), q.shape, "[T, E, N]")
         spread = mean_and_std(x, alive)[1]
         others = jnp.square(options.q - (q - x)[..., None])  # X̂² of each of the agent's own actions
         square = mean_and_std(baselines.counterfactual(others * options.square, options.p), alive)[0]

@@ -34,6 +34,7 @@ from shoal.errors import InputError
 from shoal.learning import sgd
 from shoal.learning.config import EpochsConfig, PpoConfig, ValueConfig, check_options
 from shoal.learning.optimiser import ByNet, frozen_parameters, optimiser, step_of_both
+from shoal.learning.results import checked_losses, checked_rows
 from shoal.models import actor_critic, on_policy
 from shoal.models.actor_critic import ActorCritic, make_nets
 from shoal.models.on_policy import Batch
@@ -172,6 +173,8 @@ def make(
     """
     c = config
     check_options(c)
+    actor_loss, critic_loss = checked_losses(actor_loss=actor_loss, critic_loss=critic_loss)
+    advantage, credit, baseline = checked_rows(advantage=advantage, credit=credit, baseline=baseline)
     if nets is None and (c.baseline, c.dead_value) != ("value", "team"):
         raise InputError("baseline and dead_value need shoal.algorithms.get('mappo').make in place of mappo.make.")
     if nets is not None and c.value_norm == "popart":

@@ -11,6 +11,7 @@ from shoal.equations.distributions import ILLEGAL, Categorical
 from shoal.equations.targets import RewardNorm, unscaled
 from shoal.errors import InputError, unknown
 from shoal.learning.config import AgentConfig
+from shoal.learning.results import shaped
 from shoal.models.actor_critic import Policy, acting_only
 from shoal.networks.body import Body, build_body
 from shoal.networks.inputs import Input, actor_input, critic_input, init_inputs, normalised
@@ -206,13 +207,22 @@ class Mixer(NamedTuple):
     ) -> Array:
         """The value of a joint action from the utilities of every action."""
         chosen = chosen_utility(q, action, step.alive)
-        return self.apply(params, chosen, greedy_action(q, step)[1], action, step, *drawn)
+        return self._one_each(self.apply(params, chosen, greedy_action(q, step)[1], action, step, *drawn), action)
 
     def of_greedy(self, params: PyTree, q: Float[Array, "*b N A"], action: Int[Array, "*b N"], step: Step) -> Array:
         """The value, for a target, of the joint action that is greedy by the utilities, or by those of another net."""
         if self.greedy is None:
             return self.of_actions(params, q, action, step)
-        return self.greedy(chosen_utility(q, action, step.alive))
+        return self._one_each(self.greedy(chosen_utility(q, action, step.alive)), action)
+
+    def _one_each(self, value: Any, action: Int[Array, "*b N"]) -> Array:
+        """The value, if it is [*b], or [*b N] where agents learn independently: another shape may broadcast in losses.
+
+        Raises:
+            InputError: it is not.
+        """
+        shape = action.shape[:-1] if self.team else action.shape
+        return shaped("The value of a mixer", value, shape, "[*b]" if self.team else "[*b N]")
 
 
 def mixer_input(spec: EnvSpec, kind: str, option: str = "mixer_input") -> Input:

@@ -22,6 +22,7 @@ from shoal.environments.starts import with_starts
 from shoal.environments.wrappers import Wrapping, changed, wrap
 from shoal.equations.reduce import DEVICES
 from shoal.errors import CheckpointError, IndivisibleError, InputError, shortened
+from shoal.learning import results
 from shoal.options.flags import SPEC_WORDS, flags_of, games_to_json, override
 from shoal.rollouts.host import Parallelism
 from shoal.rollouts.ray import actors
@@ -350,9 +351,16 @@ def make_algorithm(
     """
 
     def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
-        return algorithms.returned(module.make(spec, config, scale), module)
+        return _returned(module.make(spec, config, scale), module, spec)
 
     return _combined(name, spec, config, settings, one, opponents, scale)
+
+
+def _returned(made: Any, module: Any, spec: EnvSpec, function: str = "make") -> Algorithm:
+    """The algorithm that a function of an algorithm's module has returned; one of the user's own, with checks of what
+    its functions return when they are traced."""
+    algorithm, name = algorithms.returned(made, module, function), module.__name__
+    return algorithm if name.startswith("shoal.") else results.checked(algorithm, spec, name)
 
 
 def _combined(
@@ -492,7 +500,7 @@ def _acting_by(settings: Settings) -> MakeOne:
         spec = replace(spec, turns=False)
         if not hasattr(module, "make_policy"):
             return whole(module, spec, config)
-        return algorithms.returned(module.make_policy(spec, config), module, "make_policy")
+        return _returned(module.make_policy(spec, config), module, spec, "make_policy")
 
     return one
 
@@ -503,9 +511,7 @@ def _whole_by(settings: Settings) -> MakeOne:
     scale = Scale(1, settings.rollout_length, 1)
 
     def one(module: Any, spec: EnvSpec, config: Any) -> Algorithm:
-        return algorithms.returned(
-            module.make(spec, override(config, {"minibatches": 1, "kl_stop": None}), scale), module
-        )
+        return _returned(module.make(spec, override(config, {"minibatches": 1, "kl_stop": None}), scale), module, spec)
 
     return one
 
