@@ -673,7 +673,8 @@ def test_a_make_that_returns_nothing_is_told_so(own_algorithm: Path, shoal: Call
 def test_an_algorithm_whose_actions_have_another_shape_is_told_so(own_algorithm: Path, shoal: Callable) -> None:
     text = (
         "from shoal.algorithms import mappo\nConfig = mappo.Config\ndef make(*given):\n    made = mappo.make(*given)\n"
-        "    def act(*seen):\n        carry, action, extras = made.act(*seen)\n        return carry, action[..., None], extras\n"
+        "    def act(*seen):\n        carry, action, extras = made.act(*seen)\n"
+        "        return carry, action[..., None], extras\n"
         "    return made._replace(act=act)\n"
     )
     (own_algorithm / "pupil.py").write_text(text, encoding="utf-8")

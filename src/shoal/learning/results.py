@@ -113,7 +113,7 @@ def checked(algorithm: Algorithm, spec: EnvSpec, name: str) -> Algorithm:
         after, action, extras = values_of(of, result, ("a carry", "actions", "extras"))
         same_type(f"The carry that {of} returns", carry, after)
         agents, box = jnp.shape(step.alive), isinstance(spec.action, Box)
-        shape, axes = ((*agents, spec.action.dim), "[E, N, A]") if box else (agents, "[E, N]")
+        shape, axes = ((*agents, spec.action.width), "[E, N, A]") if box else (agents, "[E, N]")
         shaped(f"What {of} returns as actions", action, shape, axes)
         if not jnp.issubdtype(jnp.result_type(action), jnp.floating if box else jnp.integer):
             kind = "floating-point numbers" if box else "integers"
