@@ -680,7 +680,7 @@ def test_an_algorithm_whose_actions_have_another_shape_is_told_so(own_algorithm:
     (own_algorithm / "pupil.py").write_text(text, encoding="utf-8")
     code, _, err = shoal("train", "pupil", "matrix/climbing", "--num-envs", 4, "--folder", own_algorithm / "run")
     said = "What act of 'pupil' returns as actions must be an array [E, N], here [2, 2], not an array [2, 2, 1]."
-    assert code == 2 and err.endswith(f"shoal: {said}\n")
+    assert code == 2 and err.endswith(f"shoal: {said}\n") and not (own_algorithm / "run").exists()
 
 
 def test_an_algorithm_that_is_typed_works_from_the_working_directory(own_algorithm: Path, shoal: Callable) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal import algorithms
 from shoal.environments import registry
-from shoal.errors import InputError
+from shoal.errors import FolderError, InputError
 from shoal.options.flags import flags_of, options_from_json
 from shoal.runs import behaviour
 from shoal.runs.build import OPPONENTS, folder_of_opponents
@@ -18,6 +18,7 @@ from shoal.security import reading, user_modules
 from shoal.sides.opponents import PAST
 from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
+from shoal.storage.lock import LOCK_FILE
 from shoal.storage.zoo import located
 from shoal.system import notices
 from shoal.system.files import reason, write_bytes
@@ -107,16 +108,29 @@ def keep_run_json(run: Run) -> None:
 
 @contextlib.contextmanager
 def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
-    """Keep a new run that is trained inside the block; nothing remains of it if a callback refuses its start."""
+    """Keep a new run that is trained inside the block; nothing remains of it if a callback refuses its start, or if it
+    fails before anything of its training was written."""
     keep_run_json(run)
     try:
         yield
-    except InputError:
-        if trainer.hooks.refused:
-            (run.folder / manifest.RUN_JSON).unlink()
-            (run.folder / provenance.MARK_FILE).unlink(missing_ok=True)
-            shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
+    except FolderError:  # the folder is another one now
         raise
+    except Exception:
+        if trainer.hooks.refused or _only_started(run.folder):
+            with contextlib.suppress(OSError):
+                (run.folder / manifest.RUN_JSON).unlink()
+                (run.folder / provenance.MARK_FILE).unlink(missing_ok=True)
+                shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
+        raise
+
+
+def _only_started(folder: Path) -> bool:
+    """Whether a run's folder has nothing but what is written before training."""
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except OSError:
+        return False
+    return names <= {manifest.RUN_JSON, provenance.MARK_FILE, OPPONENTS, LOCK_FILE}
 
 
 @contextlib.contextmanager
