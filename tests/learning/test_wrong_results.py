@@ -7,11 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from shoal.algorithms import happo, mapg, mappo, qmix
 from shoal.errors import InputError
-from shoal.learning.results import checked
+from shoal.learning.results import checked, same_type
 from shoal.models.utilities import Mixer
 from shoal.types import Algorithm, Box, Scale
 from support.algorithm_cases import BASE
@@ -208,6 +209,13 @@ def test_continuous_actions_must_be_real_numbers_of_every_dimension() -> None:
 def test_results_of_update_are_checked(change: Callable[..., Any], message: str) -> None:
     with refused(f"{message}$"):
         traced(own(update=change))
+
+
+def test_types_of_numpy_that_jax_reads_as_its_own_are_no_change() -> None:
+    key = jax.random.key(0)
+    same_type("The carry", {"h": np.zeros(3), "n": 2, "k": key}, {"h": jnp.zeros(3), "n": jnp.int32(2), "k": key})
+    with refused(r"The carry has \['h'\] = int32\[3\], but was given float32\[3\]"):
+        same_type("The carry", {"h": np.zeros(3)}, {"h": jnp.zeros(3, int)})
 
 
 def test_results_that_are_right_pass_unchanged() -> None:

@@ -150,8 +150,7 @@ def same_type(what: str, before: PyTree, after: PyTree) -> None:
 def _kind(leaves: dict, path: Any) -> str:
     if path not in leaves:
         return "nothing"
-    x = leaves[path]
-    return f"{x.dtype if hasattr(x, 'dtype') else jnp.result_type(x)}{_sizes(jnp.shape(x))}"
+    return f"{jnp.result_type(leaves[path])}{_sizes(jnp.shape(leaves[path]))}"
 
 
 def _described(x: Any) -> str:
