@@ -218,6 +218,15 @@ def test_types_of_numpy_that_jax_reads_as_its_own_are_no_change() -> None:
         same_type("The carry", {"h": np.zeros(3)}, {"h": jnp.zeros(3, int)})
 
 
+def test_containers_and_leaves_that_are_no_arrays_are_compared() -> None:
+    with refused(
+        r"The learner has other containers \(tuples, dictionaries, None\) than it was given: keep their types"
+    ):
+        same_type("The learner", (jnp.zeros(3), None), (jnp.zeros(3), ()))
+    with refused(r"The learner has \[0\] = a str, but was given float32\[3\]: it must keep its type\."):
+        same_type("The learner", (jnp.zeros(3),), ("text",))
+
+
 def test_results_that_are_right_pass_unchanged() -> None:
     plain, kept = mappo.make(SPEC, BASE, Scale(E, T, 1)), own(act=lambda *x: x, update=lambda *x: x)
     assert traced(kept) == traced(plain)

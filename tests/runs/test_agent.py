@@ -396,3 +396,18 @@ def test_a_copy_in_the_run_itself_is_refused(tmp_path: Path) -> None:
     for inside in ("", "copy", "checkpoints/copy", "../run/copy"):
         with pytest.raises(InputError, match="lies in the folder of the run itself"):
             agent.save(agent.folder / inside)
+
+
+def test_an_agent_whose_first_update_is_refused_leaves_no_folder(tmp_path: Path) -> None:
+    def refused(*given: Any) -> None:
+        raise InputError("This update is wrong.")
+
+    where = tmp_path / "run"
+    agent = library.agent("mappo", toys.busy, folder=where, **FLAGS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Continued, "_program", refused)
+        with pytest.raises(InputError, match=r"This update is wrong\."):
+            agent.train(24)
+        assert not where.exists()
+    agent.train(24)
+    assert (where / "run.json").exists() and (where / "policy").exists()

@@ -367,6 +367,26 @@ def test_an_input_error_at_the_start_is_the_users(tmp_path: Path) -> None:
     assert noting.ended is None and before.ended is not None and before.ended[0] == "failed"
 
 
+def test_a_callback_that_fails_at_the_start_of_a_new_run_leaves_what_was_in_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine", encoding="utf-8")
+
+    def fail(context: shoal.Context) -> None:
+        raise KeyError("project")
+
+    with pytest.raises(shoal.CallbackError, match="project"):
+        train(tmp_path / "run", Noting(on_start=fail))
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"notes.txt", ".lock"}
+
+    def write(context: shoal.Context) -> None:
+        (context.folder / "model.bin").write_bytes(b"1")
+        raise KeyError("project")
+
+    with pytest.raises(shoal.CallbackError, match="project"):
+        train(tmp_path / "run", Noting(on_start=write))
+    assert {"run.json", "model.bin"} <= {path.name for path in (tmp_path / "run").iterdir()}
+
+
 @pytest.mark.parametrize("refusal", [InputError("There is no such project."), KeyError("project"), KeyboardInterrupt()])
 def test_a_resumed_run_whose_start_is_refused_is_as_before(
     refusal: BaseException, alone: shoal.Run, tmp_path: Path

@@ -185,7 +185,8 @@ class Evaluate:
     """Episodes per seed."""
     sampled: bool | None = None
     """Draw actions from the policy; with --no-sampled take the most probable. None: both, where they differ, and
-    first the one in which the run's policies act by default (docs/evaluation.md)."""
+    first the one in which the run's policies act by default, or without a final evaluation the better one
+    (docs/evaluation.md)."""
     draw: Seed = 0
     """Seed of the episodes."""
     best: bool = False

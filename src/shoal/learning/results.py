@@ -141,16 +141,22 @@ def same_type(what: str, before: PyTree, after: PyTree) -> None:
     old, new = (dict(jax.tree_util.tree_leaves_with_path(tree)) for tree in (before, after))
     for path in [*old, *(path for path in new if path not in old)]:
         leaf = jax.tree_util.keystr(path).lstrip(".")
-        given, now = (_kind(leaves, path) for leaves in (old, new))
+        given, now = (_kind(leaves[path]) if path in leaves else "nothing" for leaves in (old, new))
         if given != now:
             where = f"has {leaf} = {now}" if leaf else f"is {now}"
             raise InputError(f"{what} {where}, but was given {given}: it must keep its type.")
+    if jax.tree.structure(before) != jax.tree.structure(after):
+        raise InputError(
+            f"{what} has other containers (tuples, dictionaries, None) than it was given: keep their types."
+        )
 
 
-def _kind(leaves: dict, path: Any) -> str:
-    if path not in leaves:
-        return "nothing"
-    return f"{jnp.result_type(leaves[path])}{_sizes(jnp.shape(leaves[path]))}"
+def _kind(x: Any) -> str:
+    """The type and the shape of a leaf; it has none if JAX cannot compute with it."""
+    try:
+        return f"{jnp.result_type(x)}{_sizes(jnp.shape(x))}"
+    except TypeError:
+        return f"a {type(x).__name__}"
 
 
 def _described(x: Any) -> str:

@@ -23,7 +23,15 @@ from shoal.game import HostEnvironment
 from shoal.runs.api import announce, check_folder, new_run, trainer_of
 from shoal.runs.final_evaluation import write_evaluation
 from shoal.runs.init_from import check_source, start_from
-from shoal.runs.open import copied_opponents, keep_resumed, keep_run_json, open_run, permit_training, remember
+from shoal.runs.open import (
+    copied_opponents,
+    discarded_on_failure,
+    keep_resumed,
+    keep_run_json,
+    open_run,
+    permit_training,
+    remember,
+)
 from shoal.runs.run import Run
 from shoal.sides.opponents import PAST
 from shoal.sides.sides import MAX_SIDES
@@ -422,13 +430,14 @@ class _Parts:
             if self._private:
                 self.run.folder.parent.chmod(0o700)
             try:
-                newest = Checkpoints(self.run.folder / "checkpoints").latest()
-                if self._trainer is None:
-                    self._trainer = self._made(newest)
-                elif newest not in (None, self._trainer.update):  # somebody else has trained on
-                    self._trainer.until(self._reaching(newest))
-                    self._trainer.restore()
-                yield self._trainer
+                with discarded_on_failure(self.run, self._guard):
+                    newest = Checkpoints(self.run.folder / "checkpoints").latest()
+                    if self._trainer is None:
+                        self._trainer = self._made(newest)
+                    elif newest not in (None, self._trainer.update):  # somebody else has trained on
+                        self._trainer.until(self._reaching(newest))
+                        self._trainer.restore()
+                    yield self._trainer
             except BaseException:
                 self.close()
                 raise

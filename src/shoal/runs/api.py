@@ -102,7 +102,7 @@ def train(
         InputError: an argument is invalid; raised before anything compiles. Later, if the disk is full or the folder is
             deleted (:class:`WriteError`, :class:`CheckpointError`, :class:`FolderError`).
         NonFiniteError: a metric became NaN or infinite; the last good checkpoint is kept.
-        CallbackError: a callback raised; the run is saved.
+        CallbackError: a callback raised; the run is saved if it has started.
         KeyboardInterrupt, Terminated (a SystemExit): Ctrl-C, or SIGTERM and SIGHUP; the run is saved.
     """
     found = configured(algorithm, environment, env=env, flags=flags, config=config, preset=preset, trust=trust)

@@ -2,14 +2,14 @@
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shoal import algorithms
 from shoal.environments import registry
-from shoal.errors import FolderError, InputError
+from shoal.errors import InputError
 from shoal.options.flags import flags_of, options_from_json
 from shoal.runs import behaviour
 from shoal.runs.build import OPPONENTS, folder_of_opponents
@@ -109,28 +109,41 @@ def keep_run_json(run: Run) -> None:
 @contextlib.contextmanager
 def keeping(run: Run, trainer: Trainer) -> Iterator[None]:
     """Keep a new run that is trained inside the block; nothing remains of it if a callback refuses its start, or if it
-    fails before anything of its training was written."""
-    keep_run_json(run)
+    fails before anything of its training is written."""
+    with discarded_on_failure(run, trainer.guard, lambda: trainer.hooks.refused):
+        keep_run_json(run)
+        yield
+
+
+@contextlib.contextmanager
+def discarded_on_failure(
+    run: Run, guard: Callable[[], None], refused: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Remove what a new run writes before training if an exception ends the block before anything else is written.
+
+    Args:
+        run: the run. One that its folder holds already is kept.
+        guard: raises if the folder is no longer the run's.
+        refused: whether what else is written may remain.
+    """
+
+    def names() -> set[str]:
+        return {path.name for path in run.folder.iterdir()}
+
+    before = names()
     try:
         yield
-    except FolderError:  # the folder is another one now
-        raise
     except Exception:
-        if trainer.hooks.refused or _only_started(run.folder):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(InputError, OSError):  # the first error is raised
+            guard()
+            written = names() - before
+            at_start = {manifest.RUN_JSON, provenance.MARK_FILE, OPPONENTS, LOCK_FILE}
+            if manifest.RUN_JSON in written and (refused() or written <= at_start):
                 (run.folder / manifest.RUN_JSON).unlink()
                 (run.folder / provenance.MARK_FILE).unlink(missing_ok=True)
-                shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
+                if run.settings.opponent_options.opponents not in (None, PAST):
+                    shutil.rmtree(run.folder / OPPONENTS, ignore_errors=True)
         raise
-
-
-def _only_started(folder: Path) -> bool:
-    """Whether a run's folder has nothing but what is written before training."""
-    try:
-        names = {path.name for path in folder.iterdir()}
-    except OSError:
-        return False
-    return names <= {manifest.RUN_JSON, provenance.MARK_FILE, OPPONENTS, LOCK_FILE}
 
 
 @contextlib.contextmanager

@@ -270,7 +270,8 @@ def methods_of(sources: Sequence[Source]) -> Methods:
     """Group runs by algorithm; where runs in one environment have different flags, by algorithm and these flags.
 
     If more than :data:`MAX_NAMED` flags differ, a study's records are named by the study's axes, and other runs by
-    their folders. So are runs with the same seeds of the same configuration, for example of two versions.
+    their folders. Runs with a common seed of the same configuration, for example of two versions, are named by their
+    folders or records.
 
     Raises:
         InputError: as :func:`check_methods`.
