@@ -9,7 +9,7 @@ import shoal
 
 
 class Auction:
-    """One item after another goes to the highest bid, until no bidder has money left.
+    """One item after another goes to the highest bid, until all are sold or no bidder has money left.
 
     Args:
         bidders: number of bidders.

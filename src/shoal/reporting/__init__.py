@@ -1,6 +1,6 @@
 """Reports: a run or a study as one HTML file that works without network and server.
 
-Other packages import :func:`report`; the command line also records episodes with ``recording``.
+Other packages import :func:`report`; the command line also records episodes with ``replays``.
 
 * :mod:`shoal.reporting.command` writes the file.
 * :mod:`shoal.reporting.run_page` and :mod:`shoal.reporting.study_page` make its sections, from the files of a run and
