@@ -96,6 +96,6 @@ def test_an_algorithm_that_has_only_make_is_made_whole(monkeypatch: pytest.Monke
         made.append(given)
         return iql.make(*given)
 
-    monkeypatch.setattr(algorithms, "get", lambda name: SimpleNamespace(make=make))
+    monkeypatch.setattr(algorithms, "get", lambda name: SimpleNamespace(make=make, __name__="mine"))
     acting_algorithm("mine", SPEC, override(iql.Config(), {"hidden": (4,)}), Settings(rollout_length=9))
     assert made[0][2] == Scale(1, 9, 1)
