@@ -280,7 +280,7 @@ def test_the_reason_in_a_checkpoint_of_somebody_else_is_short_printable_text() -
 def test_an_exception_in_a_callback_loses_no_training(
     method: str, alone: shoal.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is saved where it was, and continues as if nothing had happened."""
+    """The run is saved where it was, and continues as if nothing had happened; one that has not started leaves nothing."""
     folder, at = tmp_path / "run", {"on_metrics": 5, "on_evaluation": 3}.get(method, 0)
 
     def fail(context: shoal.Context) -> None:
@@ -294,6 +294,9 @@ def test_an_exception_in_a_callback_loses_no_training(
     assert isinstance(caught.value.__cause__, KeyError) and "in fail" in caught.value.trace
     assert noting.ended is not None and noting.ended[:2] == ("failed", CallbackError)
     assert (other.ended is None) == (method == "on_start") and (method, at) not in other.calls
+    if method == "on_start":
+        assert not folder.exists()
+        return
     assert (Checkpoints(folder / "checkpoints").latest() or 0) == at
     run = shoal.resume(folder, progress=False)
     assert run.finished
