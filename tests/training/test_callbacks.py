@@ -280,7 +280,7 @@ def test_the_reason_in_a_checkpoint_of_somebody_else_is_short_printable_text() -
 def test_an_exception_in_a_callback_loses_no_training(
     method: str, alone: shoal.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is saved where it was, and continues as if nothing had happened; one that has not started leaves nothing."""
+    """The run is saved where it was, and continues as if nothing had happened; without a start nothing is left."""
     folder, at = tmp_path / "run", {"on_metrics": 5, "on_evaluation": 3}.get(method, 0)
 
     def fail(context: shoal.Context) -> None:
