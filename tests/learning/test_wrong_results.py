@@ -122,11 +122,9 @@ def test_mixers_whose_value_would_broadcast_in_the_loss_are_refused(mixer: Mixer
     value = mixer.of_actions if mixer.greedy is None else mixer.of_greedy
     with refused(f"The value of a mixer must be an array {message}"):
         value({}, q, action, step)
-    qmix_value = qmix.make_mixer(spec, qmix.Config(mixer_input="concat"))
-    assert jax.eval_shape(lambda: qmix_value.of_actions(qmix_value.init(jax.random.key(0)), q, action, step)).shape == (
-        3,
-        5,
-    )
+    sound = qmix.make_mixer(spec, qmix.Config(mixer_input="concat"))
+    mixed = jax.eval_shape(lambda: sound.of_actions(sound.init(jax.random.key(0)), q, action, step))
+    assert mixed.shape == (3, 5)
 
 
 def own(**changes: Callable[..., Any]) -> Algorithm:

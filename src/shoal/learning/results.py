@@ -29,7 +29,7 @@ def shaped(what: str, x: Any, shape: tuple[int, ...], axes: str = "") -> Any:
     """
     if (hasattr(x, "shape") or isinstance(x, (int, float))) and jnp.shape(x) == shape:
         return x
-    expected = f"an array {axes}, here {_sizes(shape)}" if axes else "one number"
+    expected = f"an array {axes}, here {list(shape)}" if axes else "one number"
     raise InputError(f"{what} must be {expected}, not {_described(x)}.")
 
 
@@ -154,7 +154,7 @@ def same_type(what: str, before: PyTree, after: PyTree) -> None:
 def _kind(x: Any) -> str:
     """The type and the shape of a leaf; it has none if JAX cannot compute with it."""
     try:
-        return f"{jnp.result_type(x)}{_sizes(jnp.shape(x))}"
+        return f"{jnp.result_type(x)}{list(jnp.shape(x))}"
     except TypeError:
         return f"a {type(x).__name__}"
 
@@ -162,9 +162,5 @@ def _kind(x: Any) -> str:
 def _described(x: Any) -> str:
     """A value for messages; an array by its shape, since JAX's text for one that is traced is long."""
     if hasattr(x, "shape"):
-        return f"an array {_sizes(jnp.shape(x))}"
+        return f"an array {list(jnp.shape(x))}"
     return f"a {type(x).__name__}" if hasattr(x, "_fields") else shortened(x)
-
-
-def _sizes(shape: tuple[int, ...]) -> str:
-    return f"[{', '.join(map(str, shape))}]"

@@ -18,7 +18,6 @@ from shoal.security import reading, user_modules
 from shoal.sides.opponents import PAST
 from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.lock import LOCK_FILE
 from shoal.storage.zoo import located
 from shoal.system import notices
 from shoal.system.files import reason, write_bytes
@@ -137,7 +136,7 @@ def discarded_on_failure(
         with contextlib.suppress(InputError, OSError):  # the first error is raised
             guard()
             written = names() - before
-            at_start = {manifest.RUN_JSON, provenance.MARK_FILE, OPPONENTS, LOCK_FILE}
+            at_start = {manifest.RUN_JSON, provenance.MARK_FILE, OPPONENTS}
             if manifest.RUN_JSON in written and (refused() or written <= at_start):
                 (run.folder / manifest.RUN_JSON).unlink()
                 (run.folder / provenance.MARK_FILE).unlink(missing_ok=True)
