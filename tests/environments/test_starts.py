@@ -122,6 +122,32 @@ def test_a_game_on_the_host_gets_the_first_seeds() -> None:
     assert game._inner.seeds == []
 
 
+class Lucky(Counter):
+    """A game whose episodes return 2 for the seed 0, and 0 for any other."""
+
+    def reset(self, seed: int, out: HostTimestep) -> None:
+        self.left, self.reward = 2, float(seed == 0)
+        out.obs[...] = out.state[...] = 0.0
+
+    def step(self, action: np.ndarray, out: HostTimestep) -> None:
+        self.left -= 1
+        out.reward[...], out.last[...] = self.reward, self.left == 0
+        out.obs[...] = out.state[...] = 0.0
+
+
+def test_a_run_on_the_host_is_evaluated_anywhere(tmp_path: Path) -> None:
+    sizes = {"num_envs": 4, "rollout_length": 4, "steps": 64, "hidden": (4,), "eval_episodes": 8, "tensorboard": False}
+    flags = sizes | {"num_starts": 1, "num_workers": 0}
+    run = shoal.train("mappo", HostEnvironment(SPEC, Lucky), folder=tmp_path / "run", **flags)
+    trained = [json.loads(line)["return"] for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert np.ravel(trained) == pytest.approx(np.full(len(trained), 2.0))
+    assert run.evaluation is not None and not run.evaluation.scores.any()
+    kept = json.loads((run.folder / "evaluation.json").read_text())
+    (run.folder / "evaluation.json").unlink()
+    shoal.resume(run.folder, environment=HostEnvironment(SPEC, Lucky))
+    assert json.loads((run.folder / "evaluation.json").read_text()) == kept
+
+
 def test_without_a_number_nothing_changes() -> None:
     env = lottery()
     assert with_starts(env, None) is env

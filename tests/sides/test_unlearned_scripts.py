@@ -48,6 +48,9 @@ def test_continuous_actions_are_of_the_box() -> None:
     np.testing.assert_allclose(np.quantile(drawn, [0.0, 0.5, 1.0]), [-0.5, 0.75, 2.0], atol=0.05)
     assert (actions("constant", spec, legal[:1], value=1.5) == 1.5).all()
     assert (actions("constant", spec, legal[:1], value=-3.0) == -0.5).all()
+    legal[:, 1, 1] = False  # an agent with one dimension
+    for name in ("random", "constant"):
+        assert not actions(name, spec, legal, **({"value": 1.5} if name == "constant" else {}))[:, 1, 1].any()
 
 
 @pytest.mark.parametrize("name", ["random", "constant"])

@@ -156,6 +156,16 @@ def test_the_policies_are_those_after_the_row(noted: tuple[shoal.Run, Noting], t
     assert not np.array_equal(scores[2].returns, scores[UPDATES].returns)
 
 
+def test_a_method_of_the_instance_is_called_after_rows_too(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    callback = shoal.Callback()
+    callback.on_metrics = lambda context, metrics: seen.append(  # type: ignore[method-assign]
+        (context.update, int(context.learner.updates[0]))
+    )
+    train(tmp_path / "run", callback)
+    assert seen == [(update, update) for update in ROWS]
+
+
 def test_what_they_return_is_written_to_the_log_and_to_tensorboard(tmp_path: Path) -> None:
     first = Noting(on_metrics=lambda context: {"gap": np.array([1, np.nan]), "one": context.update})
     first.acts["on_evaluation"] = lambda context: {"own/gap": 7.5}

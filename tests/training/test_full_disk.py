@@ -200,6 +200,7 @@ def test_the_command_line_says_one_sentence(tmp_path: Path) -> None:
     words = ["train", "mappo", "mpe/simple_spread", "--folder", str(tmp_path / "run"), "--no-progress"]
     words += ["--num-envs", "2", "--rollout-length", "8", "--steps", "1e6", "--minibatches", "2", "--devices", "1"]
     environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}  # which is not the run's
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a truncated file would remain in the source tree
     command = [sys.executable, "-c", LIMITED, "20000", *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=40, check=False)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr

@@ -316,7 +316,7 @@ class HostRollout:
         self._check(half, outcome)
         following = departed(outcome)
         if self.env.spec.shared_reward:  # the team's reward goes on after an agent's time limit
-            outcome = outcome._replace(alive=following.alive)
+            outcome = outcome._replace(alive=following.alive, obs=following.obs)
         returns, lengths = half.returns + outcome.reward, half.lengths + 1
         ended = outcome.last
         half.step, half.returns, half.lengths = following, returns, lengths

@@ -212,17 +212,13 @@ def main(orders: int, answers: int, memory: int) -> None:
         shared = board(setup["spec"], setup["games"], mmap.mmap(memory, 0))
         stepper = Stepper(setup["spec"], pickle.loads(setup["make"]), shared, [i for g in groups for i in g])
     except (Exception, SystemExit) as error:
-        answer(answers, fault_of(error, "make"))
+        with contextlib.suppress(BrokenPipeError):
+            answer(answers, fault_of(error, "make"))
         return
-    answer(answers, None)
-    while True:
-        order = _read_count(orders, 2)
-        if not order or order[:1] == CLOSE:
-            break
-        try:
+    with contextlib.suppress(BrokenPipeError):  # the training process is gone
+        answer(answers, None)
+        while (order := _read_count(orders, 2)) and order[:1] != CLOSE:
             _serve(stepper, order[:1], groups[order[1]], answers)
-        except BrokenPipeError:
-            break
     with contextlib.suppress(BrokenPipeError):
         answer(answers, stepper.close())
 

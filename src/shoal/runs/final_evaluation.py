@@ -41,7 +41,8 @@ def conclude(run: Run, before: Settings, guard: Callable[[], None], continue_sto
     run.final_score = known_evaluation_text(run.folder, run.last_step, run.settings.eval_episodes)
     if run.final_score is None and run.settings.eval_episodes != 0:
         episodes, settings = run.settings.evaluation_episodes(run.env), run.settings
-        num_envs = None if settings.workers == "ray" else settings.num_envs  # as by_training plays them
+        elsewhere = settings.workers == "ray" or settings.num_starts is not None
+        num_envs = None if elsewhere else settings.num_envs  # as by_training plays them
         keep_evaluation(run, run._evaluated(episodes, num_envs=num_envs), episodes, guard)
     return True
 

@@ -456,7 +456,8 @@ class Hooks:
 
 
 def _overridden(callback: Callback, method: str) -> bool:
-    return getattr(type(callback), method) is not getattr(Callback, method)
+    found = getattr(callback, method)  # of the class or of the instance
+    return getattr(found, "__func__", found) is not getattr(Callback, method)
 
 
 def _arrays(row: Mapping[str, Any]) -> dict[str, Any]:

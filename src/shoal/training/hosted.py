@@ -202,6 +202,8 @@ def compile_host_program(
         return advance
 
     def play(learner: Learner, key: Array, episodes: int, greedy: bool) -> tuple[np.ndarray, ...] | None:
+        if settings.num_starts is not None:  # whose workers know no other initial states
+            return None
         first = collectors[0] if collectors else None
         return first.play(learner, key, episodes, greedy) if isinstance(first, ProcessCollector) else None
 

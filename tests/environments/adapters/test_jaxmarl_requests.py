@@ -29,6 +29,7 @@ def jaxmarl_is_installed() -> None:
         ("hanabi/full", {}, "has no maps"),
         ("ant_4x2/far", {}, "has no maps"),
         ("MPE_simple_spread_v3", {"agents": 3}, "cannot be built with these options"),
+        ("MPE_simple_tag_v3", {"damping": 0.5, "num_god": 3}, "no option 'num_god'; did you mean"),
         ("hanabi", {"num_agents": 9}, "cannot be built with these options"),
         ("smax/3m", {"shaping": 1.0}, "has no shaped rewards"),
         ("smax/3m", {"max_steps": 0}, "max_steps must be an integer of at least 1, not 0"),

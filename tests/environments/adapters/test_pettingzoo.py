@@ -232,7 +232,7 @@ def test_a_time_limit_of_one_agent_bootstraps_from_its_last_observation(shared):
     assert traj.step.alive[:, 0, 1].tolist() == [True] * 3 + [False] * 2
     assert traj.outcome.alive[:, 0, 1].tolist() == [True] * 2 + [not shared] + [False] * 2
     assert traj.outcome.discount[:, 0, 1].tolist() == [1.0] * 5
-    assert traj.outcome.obs[2, 0, 1].any() and not traj.step.obs[3, 0, 1].any()
+    assert traj.outcome.obs[2, 0, 1].any() == (not shared) and not traj.step.obs[3, 0, 1].any()
     if shared:
         return
     value = mask_dead_values(traj.outcome.obs.sum(-1), traj.outcome.alive, (0, 1, 2))  # any function of the observation

@@ -43,7 +43,7 @@ def make(spec: EnvSpec, config: Config, scale: Scale) -> Algorithm:
     def actions(step: Step, key: PRNGKeyArray) -> Array:
         del key
         if isinstance(space, Box):
-            return jnp.full(step.legal.shape, jnp.clip(config.value, space.low, space.high))
+            return jnp.where(step.legal, jnp.clip(config.value, space.low, space.high), 0.0)
         return (2 * step.legal + (jnp.arange(space.n) == config.action)).argmax(-1).astype(jnp.int32)
 
     return make_script(actions)

@@ -28,7 +28,7 @@ def drawn(spec: EnvSpec) -> Callable[[Step, PRNGKeyArray], Array]:
     def actions(step: Step, key: PRNGKeyArray) -> Array:
         noise = jax.random.uniform(key, step.legal.shape)
         if isinstance(space, Box):
-            return space.low + (space.high - space.low) * noise
+            return jnp.where(step.legal, space.low + (space.high - space.low) * noise, 0.0)
         return jnp.where(step.legal, noise, -1.0).argmax(-1).astype(jnp.int32)
 
     return actions

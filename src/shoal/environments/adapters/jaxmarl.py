@@ -1,6 +1,7 @@
 """``jaxmarl/…``: environments of JaxMARL (Rutherford et al. 2024) on the device, stepped without its auto-reset."""
 
 import contextlib
+import inspect
 import io
 import re
 import sys
@@ -158,6 +159,11 @@ _BATTLE = Family(
     },
 )
 _PARTICLES = Family(horizon=lambda env: env.max_steps + 1, terminated=_never)
+_READ = frozenset(
+    {"rad", "moveable", "silent", "collide", "mass", "accel", "max_speed", "u_noise", "c_noise", "damping"}
+    | {"contact_force", "contact_margin"}
+)
+"""What JaxMARL's particle environments read of their ``**kwargs``."""
 _KITCHEN = Family(horizon=lambda env: env.max_steps, terminated=_never, shared_reward=True, shaped=True)
 _BODY = Family(
     horizon=lambda env: -(-env.episode_length // env.action_repeat),
@@ -309,7 +315,21 @@ def make(task: str, /, *, shaping: float = 0.0, **options: Any) -> Environment:
             raise
         except Exception as error:
             raise InputError(f"jaxmarl/{task} cannot be built with these options: {told(error)}") from error
+    if family is _PARTICLES:
+        _check_particle_options(type(env), options)
     return jaxmarl_environment(f"jaxmarl/{task}", env, family, shaping)
+
+
+def _check_particle_options(kind: type, options: Mapping[str, Any]) -> None:
+    """Refuse options that no constructor of a particle environment reads; JaxMARL ignores them.
+
+    Raises:
+        InputError: there is one.
+    """
+    known = {name for one in kind.__mro__[:-1] for name in inspect.signature(one).parameters} | _READ
+    for name in options:
+        if name not in known:
+            raise unknown("option", name, known - {"kwargs"})
 
 
 def jaxmarl_environment(name: str, env: Any, family: Family, shaping: float = 0.0) -> Environment:
