@@ -180,8 +180,11 @@ def test_a_chart_of_several_tasks_has_no_levels(tmp_path: Path) -> None:
     figure = CURVES.replace('lines = "algorithm"', 'lines = ["environment", "algorithm"]\npanels = "gamma"')
     path = write_study_file(tmp_path, STUDY + figure)
     cells, described = cells_of(path), read_study(path)
-    charts = charts_of(described, cells, records_of(cells), levels_of(described))
-    assert charts and not any("random play" in chart.note.lower() for chart in charts)
+    for whole in (False, True):
+        if whole:
+            teams(tmp_path)
+        charts = charts_of(described, cells, records_of(cells), levels_of(described))
+        assert charts and not any("random play" in chart.note.lower() for chart in charts)
 
 
 def test_levels_without_a_value_leave_a_figure_as_it_is(tmp_path: Path) -> None:

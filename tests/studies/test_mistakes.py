@@ -312,6 +312,21 @@ MISTAKES = {
         END + "[[tables]]\nbaseline = {environment = 'matrix/climbing'}",
         "[[tables]] 1 baseline environment must be an axis of the rows: algorithm, gamma.",
     ),
+    "a baseline of all rows": (
+        END,
+        END + "[[tables]]\nbaseline = {algorithm = ['qmix', 'mappo']}",
+        "[[tables]] 1 baseline has every row, so none is left to be compared with it.",
+    ),
+    "estimates of improvement": (
+        END,
+        END + "[[figures]]\nkind = 'estimates'\nstatistic = ['mean', 'improvement']",
+        "[[figures]] 1 statistic 'improvement' compares lines, so kind must be 'improvement', not 'estimates'.",
+    ),
+    "a primary statistic of several tasks": (
+        END,
+        END + "[primary]\nmetric = 'score'\nstatistic = 'iqm'",
+        "[primary]: There is no statistic of a single run 'iqm'; known: area, drop, mean.",
+    ),
     "an unknown baseline": (
         END,
         END + "[[tables]]\nbaseline = {algorithm = 'vdn'}",

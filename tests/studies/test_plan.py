@@ -143,7 +143,21 @@ def test_a_number_selects_the_variant_that_it_names(tmp_path: Path) -> None:
         selected(study, values, {"variant": (5, 6)})
 
 
-@pytest.mark.parametrize(("only", "chosen"), [("64 64", [0]), (("64 64", 32), [0, 1]), (64, [2]), ((64, 64), [0])])
+def test_a_text_selects_the_variant_of_its_spelling_or_the_number(tmp_path: Path) -> None:
+    text = GRID.replace(', "matrix/two_step"', "").replace(', "qmix"', "")
+    text += '[[variants]]\nname = "1e-3"\n[[variants]]\nname = "1e-4"\nlearning_rate = 1e-4\n'
+    study = read_study(write_study_file(tmp_path, text))
+    values = [one.values for one in combinations(study)]
+    for said, variant in (("1e-3", "1e-3"), ("1e-4", "1e-4"), ('"1e-4"', "1e-4")):
+        assert {values[i]["variant"] for i in selected(study, values, {"variant": said})} == {variant}
+    assert len(selected(study, values, {"gamma": "9e-1"})) == 2 and len(selected(study, values, {"gamma": "0.90"})) == 2
+    with pytest.raises(InputError, match="--only variant cannot be 1e-5; the runs have 1e-3, 1e-4"):
+        selected(study, values, {"variant": "1e-5"})
+
+
+@pytest.mark.parametrize(
+    ("only", "chosen"), [("64 64", [0]), (("64 64", 32), [0, 1]), (64, [2]), ((64, 64), [0]), ("[64, 64]", [0])]
+)
 def test_values_are_selected_as_messages_list_them(tmp_path: Path, only: Any, chosen: list[int]) -> None:
     hidden = GRID.replace("gamma = [0.9, 0.99]", "hidden = [[64, 64], [32], [64]]").replace(', "matrix/two_step"', "")
     study = read_study(write_study_file(tmp_path, hidden.replace(', "qmix"', "")))

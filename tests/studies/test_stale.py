@@ -65,6 +65,12 @@ def test_a_raised_version_marks_what_was_recorded_before(tmp_path: Path, monkeyp
     assert f"**{cells[-1].title} is stale: qmix had an earlier or unknown behaviour version and has 1 now.**" in text
     assert f"**Their values are marked {state.STALE_MARK}. shoal study --renew trains them again.**" in text
     assert text.count(state.STALE_MARK) == 3, "the sentence, the table of lengths, and the run"
+    cited = FIVE + TABLES.replace(
+        'environment = "matrix/two_step"\ngamma = 0.9', 'environment = "matrix/two_step"\ngamma = 0.99'
+    )
+    read = read_study(write_study_file(tmp_path / "cited", cited))
+    (row,) = [line for line in markdown_page(read, cells, records).splitlines() if "Somebody" in line]
+    assert row.count(state.STALE_MARK) == 1, "the value beside a published one"
     assert study(path, dry_run=True).states[-1].word == "stale"
 
     assert state.STALE_MARK not in markdown_page(read_study(path), cells[:-1], records)

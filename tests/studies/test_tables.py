@@ -146,6 +146,16 @@ def test_where_less_is_better_the_lowest_observed_score_becomes_1(tmp_path: Path
     assert less_often == pytest.approx(1 - more_often, abs=0.02) and more_often > 0.6
 
 
+@pytest.mark.parametrize("ends", ["", "floor = 0\nceiling = 10", "floor = 10\nceiling = 0"])
+def test_equal_observed_scores_become_0(tmp_path: Path, ends: str) -> None:
+    """As all are the worst; also where less is better."""
+    primary = f'\n[primary]\nmetric = "score"\n{ends}\n'
+    study, cells, _ = studied(tmp_path, primary + OVER + 'statistic = ["mean", "optimality_gap"]\n')
+    records = {cell.name: made_record(cell, (3.0,) * 5) for cell in cells}
+    _, _, *rows = rows_of(markdown_page(study, cells, records), "## All")
+    assert [[point(entry) for entry in row[1:]] for row in rows] == [[0.0, 1.0]] * 2
+
+
 def test_one_task_is_normalised_where_that_is_asked_for(tmp_path: Path) -> None:
     text = '\n[[tables]]\ntitle = "All"\nrows = "algorithm"\nwhere = { gamma = 0.9 }\nscale = "known"\n' + SCALES
     for name, *found in entries(tmp_path, text)[2:]:
@@ -280,6 +290,7 @@ def test_episodes_of_one_seed_are_no_seeds(tmp_path: Path) -> None:
 def test_rows_and_pairs_of_different_tasks_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wide = '["matrix/climbing", "matrix/two_step"]', '["matrix/climbing", "matrix/two_step", "matrix/penalty"]'
     figure = '\n[[figures]]\nkind = "improvement"\nover = "environment"\nwhere = { gamma = 0.9 }\n'
+    figure += "".join(figure.replace("improvement", kind) + 'scale = "raw"\n' for kind in ("profiles", "estimates"))
     out = '[[exclude]]\nalgorithm = "{}"\nenvironment = "matrix/{}"\n'
     text = OVER + 'scale = "raw"\n' + figure
     grid = (GRID.replace("seeds = 2", "seeds = 5") + text).replace(*wide)
@@ -293,7 +304,9 @@ def test_rows_and_pairs_of_different_tasks_are_not_compared(tmp_path: Path, monk
         study = read_study(path)
         page = markdown_page(study, cells, records)
         assert ("Not all rows have the same tasks" in page) == bool(excluded)
-        studies_charts.charts_of(study, cells, records)
+        found = studies_charts.charts_of(study, cells, records)
+        said = ["Not all lines have the same tasks" in chart.note for chart in found]
+        assert said == ([True, True] if excluded else [False, False, False]), "no pair is left"
     assert [list(pairs) for pairs in drawn] == [[("mappo", "qmix")]], "each pair has its own tasks alone"
 
 
@@ -392,6 +405,25 @@ def test_statistics_of_the_learning_curve(tmp_path: Path) -> None:
     better = {"step": [32, 96], "score": [[0.0] * 5, [8.0] * 5]}
     _, _, *rows = entries(tmp_path, text, "## area", curve=CURVE, evaluations=better)
     assert point(rows[0][1]) == 4.0  # greedy evaluations, where there are any
+
+
+def test_curves_of_evaluations_and_of_training_are_told_apart(tmp_path: Path) -> None:
+    where = 'where = { gamma = 0.9, environment = "matrix/climbing" }\n'
+    text = f'\n[[tables]]\nrows = "algorithm"\n{where}statistic = "area"\n\n[[figures]]\nkind = "curves"\n{where}'
+    study, cells, records = studied(tmp_path, text, curve=CURVE)
+    mixed = "Curves of some runs are of evaluations"
+
+    def said() -> list[bool]:
+        ((note,),) = [[chart.note] for chart in studies_charts.charts_of(study, cells, records)]
+        return [one in text for text in (markdown_page(study, cells, records), note) for one in (mixed, "Greedy")]
+
+    assert said() == [False, False, False, False]
+    for cell in cells:
+        if cell.algorithm == "qmix":
+            records[cell.name] = replace(records[cell.name], evaluations=CURVE)
+    assert said() == [True, False, True, False]
+    records = {name: replace(one, evaluations=CURVE) for name, one in records.items()}
+    assert said() == [False, False, False, True]
 
 
 def test_a_metric_of_training(tmp_path: Path) -> None:

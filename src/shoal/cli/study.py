@@ -1,7 +1,6 @@
 """The commands of studies: run the missing runs, write the page of results, search hyper-parameters."""
 
 import dataclasses
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -169,8 +168,8 @@ def _records(file: Path, records: Path | None) -> Path:
     return (home(file) / "records" if records is None else records) / file.stem
 
 
-def chosen_axes(only: tuple[str, ...]) -> dict[str, tuple]:
-    """The values of axes in words such as ``algorithm=mappo`` and ``gamma=0.9``, read as TOML values or text.
+def chosen_axes(only: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """The values of axes in words such as ``algorithm=mappo`` and ``gamma=0.9``, as text.
 
     Raises:
         InputError: a word is not of this form.
@@ -180,16 +179,8 @@ def chosen_axes(only: tuple[str, ...]) -> dict[str, tuple]:
         axis, equals, text = word.partition("=")
         if not axis or not equals or not text:
             raise InputError(f"--only takes the value of an axis, for example algorithm=mappo, not {word!r}.")
-        found[axis] = (*found.get(axis, ()), _value(text))
+        found[axis] = (*found.get(axis, ()), text)
     return found
-
-
-def _value(text: str) -> Any:
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except ValueError:  # not TOML, or a number of thousands of digits
-        return text
-    return tuple(value) if isinstance(value, list) else value if isinstance(value, bool | int | float | str) else text
 
 
 # Search of hyper-parameters.

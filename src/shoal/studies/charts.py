@@ -18,7 +18,18 @@ from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import TRAINING, Figure, Kind, StudyFile
 from shoal.studies.summaries import STATISTICS, Statistic, known_curve
-from shoal.studies.tables import Entries, Place, column_head, entries_of, levels_text, scaling_text, tasks_of_row
+from shoal.studies.tables import (
+    MIXED_CURVES,
+    Entries,
+    Place,
+    column_head,
+    entries_of,
+    evaluated,
+    levels_text,
+    scaling_text,
+    tasks_of_row,
+    tasks_text,
+)
 
 POINTS = 50
 """Points of a curve that aggregates tasks with different steps."""
@@ -99,10 +110,12 @@ def _lines(entries: Entries, where: Place, cells: Sequence[Cell]) -> Lines:
 
 
 def _levels(entries: Entries, where: Place) -> Lines:
-    """The levels of a chart: those with the tasks of all its lines."""
+    """The levels of a chart: those with the tasks of all its lines; none if lines differ in their tasks."""
     tasks = {tasks_of_row(entries.rows, row) for row, line in entries.grid.items() if where in line}
+    if len(tasks) > 1:
+        return {}
     rows = {row: line[where] for row, line in entries.levels.items() if where in line}
-    return {str(row[0]): cells for row, cells in rows.items()} if tasks == {row[1:] for row in rows} else {}
+    return {str(row[0]): cells for row, cells in rows.items()} if {row[1:] for row in rows} == tasks else {}
 
 
 Found = tuple[str, Sequence[Panel], Collection[str]]
@@ -120,7 +133,8 @@ def _chart(figure: Figure, entries: Entries, lines: Lines, name: str, columns: s
     shown = ("improvement",) if figure.kind == "improvement" else figure.statistics
     scaling = scaling_text(entries, [STATISTICS[one] for one in shown])
     said = levels_text(drawn, entries)
-    note = " ".join(part for part in (note, scaling, said) if part)
+    tasks = tasks_text(entries, lines.values(), "lines") if figure.kind != "improvement" else ""
+    note = " ".join(part for part in (note, scaling, tasks, said) if part)
     return Chart(figure.number, name, title, columns, note, panels)
 
 
@@ -150,11 +164,11 @@ def _curves(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> Fo
     label = "Normalised score" if entries.scaling != "raw" else capitalised(what)
     banded = [lines[name] for name in found if all(entries.records[cell.name].seeds > 1 for cell in lines[name])]
     brackets = entries.intervals([STATISTICS[statistic]], [cell for cells in banded for cell in cells])
+    sources = {True: " Greedy evaluations during training.", False: " Episodes of training, which explores."}
+    of_evaluations = evaluated(entries, [cell for name in found for cell in lines[name]])
+    source = f" {MIXED_CURVES}" if len(of_evaluations) > 1 else sources[of_evaluations.pop()]
     if figure.metric.startswith(TRAINING):
         source = ""
-    else:
-        greedy = all(entries.records[cell.name].evaluations for cells in lines.values() for cell in cells)
-        source = " Greedy evaluations during training." if greedy else " Episodes of training, which explores."
     note = f"{capitalised(STATISTICS[statistic].title)} of the {what}" + (f"; bands: {brackets}." if brackets else ".")
     note = note + source + _AXES[figure.vertical]
     axis = PER_SEED if same else None
@@ -210,8 +224,10 @@ def _estimates(figure: Figure, entries: Entries, lines: Lines, levels: Lines) ->
         if found:
             panels[statistic.title] = found
             drawn.append(statistic)
-    if not panels or len({frozenset(panel) for panel in panels.values()}) > 1:
+    common = frozenset.intersection(*map(frozenset, panels.values())) if panels else frozenset()
+    if not common:
         return None
+    panels = {title: {name: one for name, one in panel.items() if name in common} for title, panel in panels.items()}
     text = entries.name
     label = capitalised(text) if entries.scaling == "raw" else "Normalised score"
     names = next(iter(panels.values()))

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -196,12 +197,16 @@ def check_table(study: StudyFile, table: Table, runs: Sequence[Mapping[str, Any]
         if axis not in rows:
             raise study.error(f"{title} baseline {axis} must be an axis of the rows: {', '.join(rows)}.")
     check_values(study, f"{title} baseline", table.baseline, axes_of(shown))
+    if table.baseline and all(matches(values, table.baseline) for values in shown):
+        raise study.error(f"{title} baseline has every row, so none is left to be compared with it.")
 
 
 def _check_primary(study: StudyFile) -> None:
     """Check that a table shows the primary metric."""
     if (wanted := study.primary) is None:
         return
+    if wanted.statistic not in ALONE:
+        raise study.error(f"[primary]: {unknown('statistic of a single run', wanted.statistic, ALONE)}")
     tables = study.tables or (Table(),)
     if not any(table.metric == wanted.metric and wanted.statistic in table.statistics for table in tables):
         raise study.error(
@@ -258,13 +263,23 @@ def _check_named(study: StudyFile, title: str, where: Mapping[str, Any], runs: S
 
 
 def _as_listed(wanted: Any, known: Sequence[Any]) -> Any:
-    """A value, or several, of the command line as an axis has it: a number may be the text of a name, and a text what
-    messages show for a value, such as ``64 64`` for a list."""
+    """A value, or several, of the command line as an axis has it: a number may be the text of a name, and a text TOML's
+    for a value, such as ``[64, 64]``, or what messages show for it, such as ``64 64``."""
     if any(same(wanted, value) for value in known):
         return wanted
     if isinstance(wanted, tuple):
         return tuple(_as_listed(value, known) for value in wanted)
-    return next((value for value in known if label(value) == label(wanted)), wanted)
+    read = _read(wanted) if isinstance(wanted, str) else wanted
+    return next((value for value in known if same(value, read) or label(value) in (label(wanted), label(read))), wanted)
+
+
+def _read(text: str) -> Any:
+    """A TOML value; the text if it is none."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except ValueError:  # not TOML, or a number of thousands of digits
+        return text
+    return tuple(value) if isinstance(value, list) else value
 
 
 def as_listed(only: Mapping[str, Any], known: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

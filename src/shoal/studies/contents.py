@@ -208,7 +208,7 @@ def contents_of(
         ),
         differing=differing_flags(study, cells, records),
         ranges=_ranges(study.scales),
-        references=_references(study.references, cells, records),
+        references=_references(study.references, cells, records, marked),
         each_run=_runs(cells, records, marked),
         conditions=_conditions(made) | _conditions_of_games(games),
     )
@@ -251,7 +251,9 @@ def _ranges(ranges: Sequence[ScoreRange]) -> Rows:
     return rows
 
 
-def _references(references: Sequence[Reference], cells: Sequence[Cell], records: Mapping[str, Record]) -> Rows:
+def _references(
+    references: Sequence[Reference], cells: Sequence[Cell], records: Mapping[str, Record], marked: Collection[str]
+) -> Rows:
     rows = []
     several = [axis for axis, known in axes_of([cell.values for cell in cells]).items() if len(known) > 1]
     for reference in references:
@@ -264,7 +266,7 @@ def _references(references: Sequence[Reference], cells: Sequence[Cell], records:
                 {axis: label(cell.values[axis]) for axis in several or ["algorithm"]}
                 | {"metric": f"{metric_words(reference.metric)}{', in per cent' if unit == 100.0 else ''}"}
                 | {"published": estimate_text(scaled(published, unit))}
-                | {"here": mean_text(record, reference.metric)}
+                | {"here": mean_text(record, reference.metric) + (f" {STALE_MARK}" if cell.name in marked else "")}
                 | {"source": reference.source}
             )
     return rows

@@ -20,7 +20,7 @@ from shoal.storage import manifest
 from shoal.studies.archive import CROSSPLAY_PREFIX, TUNING_PREFIX
 from shoal.studies.combinations import Combination, combinations
 from shoal.studies.keys import label, labels
-from shoal.studies.study_file import ALONE, Protocol, StudyFile
+from shoal.studies.study_file import Protocol, StudyFile
 from shoal.studies.summaries import STATISTICS
 from shoal.system.files import to_json
 from shoal.system.shipped import page
@@ -217,16 +217,14 @@ def plan(
             if statistic not in STATISTICS:
                 title = f"[[{part.part}]] {part.number}"
                 raise study.error(f"{title}: {unknown('statistic', statistic, STATISTICS)}")
-    if study.primary is not None and study.primary.statistic not in ALONE:
-        raise study.error(f"[primary]: {unknown('statistic of a single run', study.primary.statistic, ALONE)}")
-    cells, seen = [], {}
+    cells, seen = [], dict[str, Cell]()
     checked: set[tuple] = set()
     for one in combinations(study):
         tuned = is_tuned(study, one)
         found = winner(one) if tuned and winner else {}
         cell = cell_of(study, one, out, checked, found)
-        # The winner may be the default: a tuned run is then the same as one that is not, and shares its record.
-        if (other := seen.setdefault((cell.digest, tuned), cell)) is not cell and found is not None:
+        # Searches may find the same, or the default: such runs share a record.
+        if not tuned and (other := seen.setdefault(cell.digest, cell)) is not cell:
             raise study.error(f"{other.title} and {cell.title} are the same run; remove one of them.")
         cells.append(cell if found is not None else replace(cell, name=f"{cell.name}-{_NOT_SEARCHED}"))
     return cells

@@ -153,6 +153,8 @@ def parsed_figure(number: int, part: Keys) -> Figure:
         part.refuse("metric", f"is a metric of training, so kind must be 'curves', not {kind!r}.")
     if kind == "curves" and (len(common["statistics"]) > 1 or common["statistics"][0] not in ("mean", "median", "iqm")):
         part.refuse("statistic", "must be mean, median or iqm for curves.")
+    if kind == "estimates" and "improvement" in common["statistics"]:
+        part.refuse("statistic", "'improvement' compares lines, so kind must be 'improvement', not 'estimates'.")
     given: dict[str, Any] = {"kind": kind, "vertical": vertical}
     return Figure(number=number, rows=lines, columns=panels, **given, **common)
 

@@ -259,8 +259,8 @@ def _ranges(
         every = [STATISTICS["mean"].samples(records[cell.name], table.metric) for cell in cells if cell.name in records]
         together = np.concatenate([samples for samples in every if samples is not None] or [np.zeros(1)])
         low, high = float(together.min()), float(together.max())
-        high = high if high > low else low + 1.0
-        ranges |= {cell.name: (high, low) if cell.name in less else (low, high) for cell in cells}
+        equal = float(high == low)  # scores that are all as good as the worst
+        ranges |= {cell.name: (high, low - equal) if cell.name in less else (low, high + equal) for cell in cells}
     return ranges
 
 
@@ -430,7 +430,10 @@ def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
     names = [one.title for one in statistics]
     text = f"{capitalised(enumerated(names))} of the {entries.name}"
     scaling = scaling_text(entries, statistics)
-    parts = (text + (f" [{brackets}]." if brackets else "."), scaling, _tasks_text(entries))
+    lines = entries.grid.values()
+    tasks = (tasks_text(entries, [line[column] for line in lines if column in line]) for column in entries.heads)
+    curves = source_text(entries, entries.cells, statistics)
+    parts = (text + (f" [{brackets}]." if brackets else "."), scaling, next(filter(None, tasks), ""), curves)
     return " ".join(part for part in parts if part)
 
 
@@ -456,14 +459,27 @@ def levels_text(
     return f"{said}{other if stale else ''}."
 
 
-def _tasks_text(entries: Entries) -> str:
-    """A sentence if the entries of a column aggregate different tasks; empty otherwise."""
-    for column in entries.heads:
-        cells = [line[column] for line in entries.grid.values() if column in line]
-        tasks = {frozenset(values_of_axes(cell, entries.over) for cell in each) for each in cells}
-        if len(tasks) > 1:
-            return "Not all rows have the same tasks, so their values cannot be compared with each other."
+def tasks_text(entries: Entries, each: Iterable[Sequence[Cell]], what: str = "rows") -> str:
+    """A sentence if the entries that are compared, ``each`` the runs of one, aggregate different tasks; else empty."""
+    if len({frozenset(values_of_axes(cell, entries.over) for cell in cells) for cells in each}) > 1:
+        return f"Not all {what} have the same tasks, so their values cannot be compared with each other."
     return ""
+
+
+def source_text(entries: Entries, cells: Sequence[Cell], statistics: Sequence[Statistic]) -> str:
+    """A sentence if some of the runs have curves of evaluations, and others of training; else empty."""
+    if not any(STATISTICS[name] in statistics for name in ("area", "drop")):
+        return ""
+    return MIXED_CURVES if len(evaluated(entries, cells)) > 1 else ""
+
+
+MIXED_CURVES = "Curves of some runs are of evaluations, those of others of training, so they cannot be compared."
+
+
+def evaluated(entries: Entries, cells: Iterable[Cell]) -> set[bool]:
+    """Whether the recorded runs' curves of the metric are of evaluations; both where some are."""
+    known = [entries.records[cell.name] for cell in cells if cell.name in entries.records]
+    return {entries.metric in record.evaluations for record in known}
 
 
 def _mark(cells: Sequence[Cell], stale: Collection[str]) -> str:

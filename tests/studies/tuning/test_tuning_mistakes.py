@@ -8,6 +8,7 @@ import pytest
 import shoal
 from shoal.errors import InputError
 from shoal.studies import execution
+from shoal.studies.plan import plan
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
 from shoal.studies.tuning.structures import Instance
@@ -315,6 +316,14 @@ def test_a_missing_optuna_names_its_extra(tmp_path: Path) -> None:
             refused(path)
             == f"{path}: mappo, variant tuned: search = 'optuna' requires Optuna: pip install 'optuna>=4.0'"
         )
+
+
+def test_searches_that_find_the_same_leave_two_runs(tmp_path: Path) -> None:
+    text = TUNING.replace("[evaluation]", '[[variants]]\nname = "other"\ntuned = true\nepochs = 2\n\n[evaluation]', 1)
+    study = read_study(write_tuning_file(tmp_path, text))
+    cells = plan(study, tmp_path, lambda one: {"gamma": 0.9, "epochs": 3})
+    assert [cell.values["variant"] for cell in cells] == ["default", "tuned", "other"]
+    assert cells[1].digest == cells[2].digest != cells[0].digest
 
 
 def test_a_tuned_run_needs_its_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
