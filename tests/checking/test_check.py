@@ -40,7 +40,7 @@ def test_a_sound_environment_has_no_findings() -> None:
         ((1.5, 1.0), "error", "metric won: it is 1.5 at step 7"),
         ((-1.0, 1.0), "error", "1 where an episode was won and 0 where it was not"),
         ((1.0, jnp.inf), "error", "metric kills: it is infinite at step 7"),
-        ((1.0, jnp.nan), "warning", "metric kills: it is unknown (NaN) in 3 of 3 episodes that ended"),
+        ((1.0, jnp.nan), "warning", "metric kills: it is unknown (NaN) in all 3 episodes that ended; its name may be"),
     ],
 )
 def test_metrics_are_finite_known_and_shares(

@@ -272,7 +272,7 @@ def test_an_environment_that_is_an_object(tmp_path: Path) -> None:
 WRONG: list[tuple[str, str, dict[str, Any], str]] = [
     ("mapo", "toys:busy", {}, "no algorithm 'mapo'; did you mean 'mappo'"),
     ("mappo", "mpe/simple_spred", {}, "no environment 'mpe/simple_spred'; did you mean 'mpe/simple_spread'"),
-    ("mappo", "toys:bussy", {}, "has no attribute 'bussy'"),
+    ("mappo", "toys:bussy", {}, "has no attribute 'bussy'; did you mean 'busy'"),
     ("mappo", "no_such_module:env", {}, "no module 'no_such_module'"),
     ("mappo", "toys:busy", {"lerning_rate": 1.0}, "no setting 'lerning_rate'; did you mean 'learning_rate'"),
     ("mappo", "toys:busy", {"env": {"horizn": 3}}, "takes no option 'horizn'; it accepts 'horizon'"),

@@ -235,6 +235,10 @@ def test_an_unknown_study_of_levels_is_refused_at_once(tmp_path: Path) -> None:
     path = write_study_file(tmp_path, STUDY)
     with pytest.raises(InputError, match=r"demo\.toml: levels: There is no study file '.*teams\.toml'\.$"):
         read_study(path)
+    write_study_file(tmp_path, TEAMS, "teams")
+    path = write_study_file(tmp_path, STUDY.replace("teams.toml", "teams"))
+    with pytest.raises(InputError, match=r"levels: the file beside this one is 'teams\.toml', not 'teams'\.$"):
+        read_study(path)
 
 
 @pytest.mark.parametrize("name", ["../teams.toml", "/teams.toml"])

@@ -355,7 +355,10 @@ def episode_metrics(played: Played) -> Iterator[Finding]:
             text = f"it is {x:g} {when(e, e.steps)}, but it must be 1 where an episode was won and 0 where it was not."
             yield Finding("error", "metric won", text)
         unknown = [e for e, x in values if np.isnan(x)]
-        if unknown:
+        if unknown and len(unknown) == len(ended):
+            said = f"it is unknown (NaN) in all {len(ended)} episodes that ended; its name may be misspelt."
+            yield Finding("warning", f"metric {name}", said)
+        elif unknown:
             e = unknown[0]
             yield Finding(
                 "warning",

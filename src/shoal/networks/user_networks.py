@@ -161,7 +161,7 @@ def _tried(name: str, call: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         text = " ".join(str(error).split())
-        said = f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+        said = f"{type(error).__name__}: {text[:300]}".rstrip(":. ")
         raise InputError(f"The network {name!r} failed with {said} ({user_modules.place_of(error)}).") from error
 
 

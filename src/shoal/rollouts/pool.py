@@ -198,7 +198,7 @@ class Pool:
         doing = RESETTING
         if fault.during == "step":
             doing = f"at the action {np.array(self.board.action[fault.game]).tolist()}"
-        raise GameError(f"{name} raised {fault.error}", fault.game, doing, fault.trace)
+        raise GameError(f"{name} raised {fault.error.rstrip(':. ')}", fault.game, doing, fault.trace)
 
     def _start(self, one: Worker) -> None:
         setup = {"spec": self.env.spec, "games": self.rows[-1].stop, "make": self.make, "groups": one.groups}

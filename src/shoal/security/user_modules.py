@@ -6,6 +6,7 @@ file beside it is imported in the place of a library.
 """
 
 import ast
+import difflib
 import functools
 import hashlib
 import importlib
@@ -355,7 +356,11 @@ def imported(path: str, name: str, kind: str) -> Any:
         raise InputError(f"The module {module_name!r} cannot be imported: {said} ({place_of(error)}).") from error
     factory = getattr(module, attribute, None)
     if factory is None:
-        raise InputError(f"The module {module_name!r} has no attribute {attribute!r}.")
+        near = difflib.get_close_matches(
+            attribute, [one for one, value in vars(module).items() if callable(value)], n=1
+        )
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise InputError(f"The module {module_name!r} has no attribute {attribute!r}{hint}")
     if not callable(factory):
         article = "an" if kind[0] in "aeiou" else "a"
         raise InputError(f"{name!r} is not callable, so it cannot build {article} {kind}.")

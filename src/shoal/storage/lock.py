@@ -97,7 +97,7 @@ def _locked(folder: Path, warn: Warn) -> int:
         try:
             if not _try_to_lock(handle):
                 os.close(handle)
-                said = f"Another process is training in {str(folder)!r}; only one can at a time."
+                said = f"Another process is training in {str(folder)!r}; stop it, or choose another folder."
                 raise FolderTakenError(said, folder)
         except OSError as error:
             warn(f"{str(folder)!r} cannot be locked ({error.strerror}); do not start a second process in this folder.")

@@ -324,6 +324,8 @@ def path_of_levels(path: Path, name: str) -> Path:
     try:
         return study_path(path.parent / name if Path(name).suffix == ".toml" else name)
     except InputError as error:
+        if (path.parent / f"{name}.toml").is_file():
+            raise InputError(f"{path}: levels: the file beside this one is '{name}.toml', not {name!r}.") from None
         raise InputError(f"{path}: levels: {error}") from None
 
 

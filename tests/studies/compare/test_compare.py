@@ -65,7 +65,7 @@ def test_the_text_has_a_row_for_each_method_and_each_pair(two: tuple[Path, Path]
     assert [line.split()[1:4:2] for line in lines[8:11]] == [["mappo", "ippo"], ["mappo", "qmix"], ["ippo", "qmix"]]
     assert found.notes == (
         "The area is that under the curve of greedy evaluations during training, divided by its length.",
-        "qmix has one seed in toys:busy, so there are no intervals with it.",
+        "qmix has one seed in toys:busy, so it has no intervals.",
     )
 
 

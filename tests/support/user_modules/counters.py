@@ -90,7 +90,7 @@ class Counters:
         """Do what the test asks."""
         self.played += 1
         if (self.trouble == "raise" and self.t == 2) or (self.trouble == "raise later" and self.played > 40):
-            raise ValueError("the counter is stuck")
+            raise ValueError("the counter is stuck.")
         if self.trouble == "exit" and self.t == 2:
             sys.exit(0)
         if self.slow:

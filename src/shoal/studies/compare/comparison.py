@@ -394,8 +394,8 @@ def _notes(
         notes.append(f"The area is that under the curve of {what}, divided by its length.")
     if single := [(name, task) for name, tasks in scores.items() for task, one in tasks.items() if one.size == 1]:
         name, task = single[0]
-        more = f", as {len(single) - 1} more" if len(single) > 1 else ""
-        notes.append(f"{name} has one seed in {task}{more}, so there are no intervals with it.")
+        more = f" (and {len(single) - 1} more like it)" if len(single) > 1 else ""
+        notes.append(f"{name} has one seed in {task}{more}, so it has no intervals.")
     if len({one.greedy for one in every if one.greedy is not None}) > 1:
         sampled = sum(one.greedy is False for one in every)
         notes.append(f"Each run acts in its better mode: {sampled} of {len(every)} sampled, the others greedily.")
