@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,17 +191,6 @@ def test_a_run_keeps_its_opponents(early: Path, tmp_path: Path) -> None:
     assert library.load(run.folder).spec.num_agents == N
     shown = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))["config"]["settings"]
     assert shown["opponents"] == str(opponents) and shown["side"] == ["agent_2"]
-
-
-def test_an_agent_goes_on_with_the_pool_of_its_run(
-    early: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(early, tmp_path / "run")
-    asked = noted_intervals(monkeypatch)
-    run = library.agent(folder=tmp_path / "run", trust=True).run
-    for steps in (64.0, 640.0):
-        building.build("ippo", run.env, run.config, replace(run.settings, steps=steps))
-    assert asked[-2:] == [2, 2]
 
 
 @pytest.mark.slow

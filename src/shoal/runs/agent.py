@@ -33,6 +33,7 @@ from shoal.runs.open import (
     remember,
 )
 from shoal.runs.run import Run
+from shoal.sides.opponents import PAST
 from shoal.sides.sides import MAX_SIDES
 from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
@@ -41,7 +42,7 @@ from shoal.storage.lock import LOCK_FILE as LOCK
 from shoal.storage.lock import Lock, hold
 from shoal.storage.zoo import check_trainable
 from shoal.system.files import remove, writing
-from shoal.training import ending
+from shoal.training import ending, feed
 from shoal.training.callbacks import Given, Hooks, accepted, with_callbacks
 from shoal.training.evaluation import Evaluation, Evaluator, check_episodes, check_mode
 from shoal.training.settings import Settings
@@ -95,7 +96,18 @@ def agent(
     check_free(where, "give only the folder to continue it")
     run = new_run(found, where)
     run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
+    if run.settings.opponent_options.opponents == PAST:
+        run.settings = _with_fixed_pool(run)
     return Agent(run, progress, keep_run_json, private=folder is None)
+
+
+def _with_fixed_pool(run: Run) -> Settings:
+    """The settings with ``past_every`` set to that of a run which is trained at once, since parts have other ends."""
+    settings, options = run.settings, run.settings.opponent_options
+    replay = run._with_critic().replay
+    waiting = feed.updates_before_learning(replay, settings.num_envs, settings.rollout_length)
+    every = options.every(settings.num_updates - waiting)
+    return replace(settings, opponent_options=replace(options, past_every=every))
 
 
 def _temporary_folder() -> Path:

@@ -387,7 +387,9 @@ def _combined(
         algorithm, share = _normalised(name, spec, config, settings, one), opponent_options.past_share
         if scale is None:
             return against_past(algorithm, spec, side, window, 1, share, False)
-        return against_past(algorithm, spec, side, window, opponent_options.every(scale.num_updates), share, True)
+        waiting = settings.schedule_updates - scale.num_updates  # rollouts that only fill replay buffers
+        every = opponent_options.every(settings.num_updates - waiting)
+        return against_past(algorithm, spec, side, window, every, share, True)
     side = first_side(spec, opponent_options.side)
     opponents = opponents or opponents_in(opponent_options.opponents, spec, wrapping=settings.wrapping)
     if scale is not None:

@@ -39,7 +39,7 @@ class OpponentOptions:
     past_window: Annotated[int, Bounds(least=1, most=256)] = 8
     """Number of past policies in the pool of self-play."""
     past_every: Count | None = None
-    """Updates between two policies of the pool; None: the pool spans schedule_steps, by default the whole run."""
+    """Updates between two policies of the pool; None: the pool spans the whole run."""
     past_share: Annotated[float, Bounds(above=0.0, most=1.0)] = 0.5
     """Share of the environments in which a past policy plays one side; in the others the current policy plays both."""
 
@@ -59,7 +59,7 @@ class OpponentOptions:
                 raise InputError(f"{name} needs opponents 'past', not {self.opponents!r}.")
 
     def every(self, updates: int) -> int:
-        """Updates between two policies of the pool, whose schedules span ``updates`` updates."""
+        """Updates between two policies of the pool, in a run of ``updates`` updates."""
         return self.past_every or max(1, updates // self.past_window)
 
 

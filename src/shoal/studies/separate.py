@@ -17,6 +17,7 @@ from shoal import algorithms
 from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.runs import behaviour
+from shoal.studies.combinations import as_listed
 from shoal.studies.plan import Cell, config_digest, existing_path, readable_name
 from shoal.studies.record import Record, rounded_numbers, write_record
 from shoal.studies.state import record_path, records_of_cells, silent
@@ -96,6 +97,7 @@ def chosen_seeds(cells: Sequence[Cell], seeds: Any) -> tuple[int, ...] | None:
     found = seeds if isinstance(seeds, tuple) else (seeds,)
     every = [cell.merged().settings for cell in cells]
     known = sorted({one.seed + i for one in every for i in range(one.seeds)})
+    found = as_listed({"seed": found}, {"seed": known})["seed"]
     for seed in found:
         if isinstance(seed, bool) or seed not in known:
             raise InputError(f"--only seed cannot be {seed}; the runs have {', '.join(map(str, known))}.")
