@@ -137,7 +137,7 @@ class Lucky(Counter):
 
 def test_a_run_on_the_host_is_evaluated_anywhere(tmp_path: Path) -> None:
     sizes = {"num_envs": 4, "rollout_length": 4, "steps": 64, "hidden": (4,), "eval_episodes": 8, "tensorboard": False}
-    flags = sizes | {"num_starts": 1, "num_workers": 0}
+    flags: dict[str, Any] = sizes | {"num_starts": 1, "num_workers": 0}
     run = shoal.train("mappo", HostEnvironment(SPEC, Lucky), folder=tmp_path / "run", **flags)
     trained = [json.loads(line)["return"] for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     assert np.ravel(trained) == pytest.approx(np.full(len(trained), 2.0))
