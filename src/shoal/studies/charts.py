@@ -115,7 +115,7 @@ def _levels(entries: Entries, where: Place) -> Lines:
     if len(tasks) > 1:
         return {}
     rows = {row: line[where] for row, line in entries.levels.items() if where in line}
-    return {str(row[0]): cells for row, cells in rows.items()} if {row[1:] for row in rows} == tasks else {}
+    return {str(row[0]): cells for row, cells in rows.items()} if tasks == {row[1:] for row in rows} else {}
 
 
 Found = tuple[str, Sequence[Panel], Collection[str]]
