@@ -172,7 +172,8 @@ def _played(player: Copy, built: Built, episodes: int, steps: int, seed: int) ->
             break
     alive = all(episode.error is None for episode in done)
     overran = player.overran() if alive and built.limit > spec.horizon else 0
-    return rules.Played(spec, done, built.bounds, built.limit, overran, tuple(player.unread() if alive else ()))
+    unread, empty = (tuple(player.unread()), tuple(player.empty())) if alive else ((), ())
+    return rules.Played(spec, done, built.bounds, built.limit, overran, unread, empty)
 
 
 def _repeated(checked: Checked, player: Copy, built: Built, episode: Episode) -> tuple[Finding, bool] | None:

@@ -94,10 +94,13 @@ class HostInstance:
         """The smallest and the largest value of each observation by its space, if the game knows them."""
         self.limit = _limit(game, spec.horizon)
         """Steps after which an episode is over at the latest."""
+        self.empty: list[tuple[int, int, int]] = []
+        """Seed, timestep and agent of each mask of a living agent that allows nothing while the episode goes on."""
+        self._seed = 0
 
     def reset(self, seed: int) -> HostTimestep:
         """Start an episode."""
-        self._t = 0
+        self._seed, self._t = seed, 0
         self._prepare()
         self.game.reset(seed, self._out)
         self._out.first[...] = True
@@ -131,7 +134,11 @@ class HostInstance:
         self._out.state[...] = UNWRITTEN
 
     def _copy(self) -> HostTimestep:
-        return departed(HostTimestep(*(leaf.copy() for leaf in self._out)))
+        now = departed(HostTimestep(*(leaf.copy() for leaf in self._out)))
+        for i in getattr(_inner(self.game), "emptied", ()):
+            if now.alive[i] and now.discount[i] > 0 and not now.last:
+                self.empty.append((self._seed, self._t, i))
+        return now
 
 
 def _limit(game: Any, horizon: int) -> int:
@@ -190,6 +197,10 @@ class Copy:
     def unread(self) -> list[str]:
         """Parts of its observations so far that their spaces lack."""
         return self._call("unread", self._number, limit=self._limit)
+
+    def empty(self) -> list[tuple[int, int, int]]:
+        """Seed, timestep and agent of each mask so far that allows nothing, see :class:`HostInstance`."""
+        return self._call("empty", self._number, limit=self._limit)
 
     def _timed(self, method: str, argument: Any) -> HostTimestep:
         timestep, seconds = self._call(method, self._number, argument, limit=self._limit)

@@ -160,6 +160,10 @@ class Subject:
         """Parts of an instance's observations that their spaces lack."""
         return getattr(self.instances[copy], "unread", [])
 
+    def empty(self, copy: int) -> list[tuple[int, int, int]]:
+        """Seed, timestep and agent of each mask that allows nothing, see :class:`~shoal.checking.play.HostInstance`."""
+        return getattr(self.instances[copy], "empty", [])
+
     def rate(self) -> tuple[float, float]:
         """Steps per second of many compiled copies, and the compile time in seconds."""
         from shoal.checking.device import vmapped_rate

@@ -27,6 +27,8 @@ class Played(NamedTuple):
     """Episodes that went on after a limit that an attribute of the environment seems to hold, and were cut off."""
     unread: tuple[str, ...] = ()
     """Parts of observations that their spaces lack."""
+    empty: tuple[tuple[int, int, int], ...] = ()
+    """Seed, timestep and agent of each mask of a living agent that allows nothing while the episode goes on."""
 
 
 Rule = Callable[[Played], Iterator[Finding]]
@@ -106,6 +108,22 @@ def choices(played: Played) -> Iterator[Finding]:
                     f"legal marks the dimensions that an agent has, which must not change.",
                 )
                 break
+
+
+def empty_masks(played: Played) -> Iterator[Finding]:
+    """The mask of an agent that has to act allows an action."""
+    if not played.empty:
+        return
+    seed, t, i = played.empty[0]
+    episode = next(episode for episode in played.episodes if episode.seed == seed)
+    count = len(played.empty) - 1
+    more = f" (and {count} more time{'s' * (count > 1)})" if count else ""
+    yield Finding(
+        "warning",
+        "legal actions",
+        f"{played.spec.agents[i]}'s action_mask allows nothing {when(episode, t)}, so it takes action 0{more}; the mask "
+        f"of an agent that is alive should allow at least one action, for example a no-op.",
+    )
 
 
 def padding(played: Played) -> Iterator[Finding]:
@@ -281,6 +299,7 @@ ARRAY_RULES: tuple[Rule, ...] = (
     written_arrays,
     finite,
     choices,
+    empty_masks,
     padding,
     spaces,
     unread_parts,

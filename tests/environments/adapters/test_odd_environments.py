@@ -251,6 +251,54 @@ def test_masks_may_come_late_and_allow_nothing():
     np.testing.assert_array_equal(timestep.legal, [[False, True, True], [True, False, False]])
 
 
+def empty_masks(env):
+    """What the check says of masks that allow nothing."""
+    found = check(env, episodes=2, isolate=False).findings
+    return [one for one in found if "allows nothing" in one.sentence]
+
+
+def test_the_check_names_a_mask_that_allows_nothing():
+    (finding,) = empty_masks(Masking)
+    assert finding.level == "warning"
+    assert finding.sentence.startswith("a_1's action_mask allows nothing at step 1 of episode 1 (seed 0), after the")
+    assert "so it takes action 0 (and 3 more times); the mask" in finding.sentence
+
+
+class OverMasking(Parade):
+    """The masks of its last step allow nothing."""
+
+    def step(self, actions):
+        *told, _ = told_all = super().step(actions)
+        over = any(told_all[2].values()) or any(told_all[3].values())
+        return *told, {a: {"action_mask": np.full(3, not over)} for a in ("a_0", "a_1")}
+
+
+def test_masks_after_the_end_may_allow_nothing():
+    timestep, step, _ = started(made(OverMasking))
+    step([0, 0])
+    assert timestep.legal.all() and not timestep.last
+    assert empty_masks(OverMasking) == []
+
+
+class HintingNothing(gymnasium.Env):
+    """A single agent whose mask allows nothing."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,))
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {"action_mask": np.zeros(3, np.int8)}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, True, False, {"action_mask": np.zeros(3, np.int8)}
+
+
+def test_the_check_names_an_empty_mask_of_a_single_agent():
+    (finding,) = empty_masks(HintingNothing)
+    assert finding.sentence.startswith("agent_0's action_mask allows nothing after reset (episode 1, seed 0)")
+    assert "(and 1 more time)" in finding.sentence
+
+
 class Terse(Masking):
     """Gives ``a_1`` no info."""
 

@@ -8,6 +8,7 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from gymnasium import spaces  # noqa: E402
 
+from shoal.checking import check  # noqa: E402
 from shoal.environments import registry  # noqa: E402
 from shoal.game import HostEnvironment, blank, own_actions, refresh  # noqa: E402
 
@@ -140,6 +141,32 @@ def test_a_time_limit_counts_moves():
     step([0, 0])
     assert timestep.last
     assert timestep.discount.all()
+
+
+class Masked(Rounds):
+    """Masks that allow nothing for those who are not on turn, and for ``blocked``."""
+
+    blocked = ""
+
+    def observation_space(self, agent):
+        return spaces.Dict(seen=super().observation_space(agent), action_mask=spaces.MultiBinary(2))
+
+    def observe(self, agent):
+        allows = agent == self.agent_selection != self.blocked
+        return {"seen": super().observe(agent), "action_mask": np.full(2, allows, np.int8)}
+
+
+class Blocked(Masked):
+    blocked = "p_2"
+
+
+def test_the_check_names_an_empty_mask_of_the_player_on_turn():
+    def empty(env):
+        return [one for one in check(env, episodes=1, isolate=False).findings if "allows nothing" in one.sentence]
+
+    assert empty(Masked) == []
+    (finding,) = empty(Blocked)
+    assert finding.sentence.startswith("p_2's action_mask allows nothing at step 2 of episode 1 (seed 0), after the")
 
 
 class Pair(gymnasium.Env):

@@ -206,6 +206,7 @@ class _Solo:
         self.observation_bounds = spaces.bounds([observation], spec)
         self.unread: set[str] = set()
         self._read, self._joins = observation.reader(spec.packed, _SEEN, self.unread), spec.state_dim > 0
+        self.emptied: list[int] = []
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         seen, info = started(self._env.reset(seed=seed))
@@ -237,6 +238,7 @@ class _Solo:
             out.state[:] = row
         if not self._indices:
             return
+        self.emptied.clear()
         if self._named and spaces.has_mask(seen, self._masked, _SEEN):
             mask = seen[MASK]
         elif MASK in info:
@@ -245,7 +247,9 @@ class _Solo:
             mask = _of_each_choice(self._acts[0], self._told())
         else:
             return
-        spaces.write_mask(out.legal[0], joint_mask(self._acts[0], mask), self.spec.action_dims[0], "agent_0")
+        joint, width = joint_mask(self._acts[0], mask), self.spec.action_dims[0]
+        if not spaces.write_mask(out.legal[0], joint, width, "agent_0"):
+            self.emptied.append(0)
 
     def render(self) -> np.ndarray | None:
         return rendered_picture(partial(tracked, self._env) if hasattr(self._env, "render") else None)
@@ -291,6 +295,7 @@ class _Team:
         self.observation_bounds = spaces.bounds(observations, spec)
         self._seen_as = [f"{agent}'s observation" for agent in agents]
         self.unread: set[str] = set()
+        self.emptied: list[int] = []
         each = zip(observations, self._seen_as, strict=True)
         self._reads = [x.reader(spec.packed, what, self.unread) for x, what in each]
         self._joins = spec.state_dim > 0
@@ -344,7 +349,8 @@ class _Team:
             at += width
             if self._named[i] and spaces.has_mask(seen[i], self._masked[i], self._seen_as[i]):
                 mask = joint_mask(self._acts[i], seen[i][MASK])
-                spaces.write_mask(out.legal[i], mask, self.spec.action_dims[i], f"agent_{i}")
+                if not spaces.write_mask(out.legal[i], mask, self.spec.action_dims[i], f"agent_{i}"):
+                    self.emptied.append(i)
 
     def render(self) -> np.ndarray | None:
         return rendered_picture(getattr(self._env, "render", None))

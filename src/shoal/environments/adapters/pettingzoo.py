@@ -42,6 +42,7 @@ class TurnGame:
         self._earned = np.zeros(len(self._places))
         self.spec: EnvSpec = self._team.spec
         self.observation_bounds, self.unread = self._team.observation_bounds, self._team.unread
+        self.emptied = self._team.emptied
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         """As :meth:`shoal.game.Game.reset`."""
@@ -124,6 +125,8 @@ class TurnGame:
             if agent != env.agent_selection:
                 out.legal[i] = False
                 out.legal[i, 0] = True
+                if i in self.emptied:
+                    self.emptied.remove(i)
 
     def render(self) -> np.ndarray | None:
         """As :meth:`shoal.game.Game.render`."""
@@ -305,6 +308,7 @@ class _ParallelGame:
         self._all_here = True
         self.spec: EnvSpec = self._team.spec
         self.observation_bounds, self.unread = self._team.observation_bounds, self._team.unread
+        self.emptied = self._team.emptied
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         seen, infos = started(self._env.reset(seed=seed))

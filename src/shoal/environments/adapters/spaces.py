@@ -354,7 +354,7 @@ def spec_of_spaces(
     )
 
 
-def write_mask(legal: np.ndarray, mask: np.ndarray, width: int, agent: Any) -> None:
+def write_mask(legal: np.ndarray, mask: np.ndarray, width: int, agent: Any) -> bool:
     """Write an agent's mask into its row of ``legal``; if no action is legal, index 0 is, as a no-op.
 
     Args:
@@ -363,14 +363,19 @@ def write_mask(legal: np.ndarray, mask: np.ndarray, width: int, agent: Any) -> N
         width: the number of the agent's actions.
         agent: the agent's name, for the message.
 
+    Returns:
+        Whether the mask allows an action.
+
     Raises:
         ValueError: the mask has another number of entries.
     """
     if len(mask) != width:
         raise ValueError(f"{agent}'s {MASK} has {len(mask)} entries for {width} actions.")
     legal[:width] = mask
-    if not legal.any():
+    allows = bool(legal.any())
+    if not allows:
         legal[0] = True
+    return allows
 
 
 def has_mask(seen: Any, promised: bool, what: str) -> bool:

@@ -197,6 +197,8 @@ class Team:
         self._seen_as = [f"{agent}'s observation" for agent in self.agents]
         self.unread: set[str] = set()
         """Parts of observations that their spaces lack."""
+        self.emptied: list[int] = []
+        """Agents whose masks allow nothing at this timestep."""
         self._reads = [x.reader(spec.packed, what, self.unread) for x, what in zip(seen, self._seen_as, strict=True)]
         self._widths = spec.obs_dims
         self._absent = [np.zeros(width, np.uint8 if spec.packed else np.float32) for width in spec.obs_dims]
@@ -213,6 +215,7 @@ class Team:
         if not isinstance(infos, Mapping):
             raise ValueError(f"infos are a {type(infos).__name__}, not a dict with a key for each agent.")
         obs, state, joins, indices, at = out.obs, out.state, self._joins, self.indices, 0
+        self.emptied.clear()
         for i, agent in enumerate(self.agents):
             width = self._widths[i]
             row = self._reads[i](seen[agent]) if agent in seen else self._absent[i]
@@ -233,7 +236,9 @@ class Team:
         write_metrics_of_agents(self.spec.metrics, infos, out)
 
     def _write_mask(self, i: int, mask: Any, out: HostTimestep) -> None:
-        spaces.write_mask(out.legal[i], joint_mask(self._acts[i], mask), self.spec.action_dims[i], self.agents[i])
+        joint, width = joint_mask(self._acts[i], mask), self.spec.action_dims[i]
+        if not spaces.write_mask(out.legal[i], joint, width, self.agents[i]):
+            self.emptied.append(i)
 
 
 _told: set[tuple[str, str]] = set()
