@@ -115,6 +115,21 @@ def test_past_selves_of_parts_are_those_of_the_whole(
         assert asked[-1] == every
 
 
+def test_an_agent_that_goes_on_with_self_play_keeps_the_interval_of_its_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's two updates have an interval of one, which more updates would make longer."""
+    asked = noted_intervals(monkeypatch)
+    small: dict[str, Any] = PAST | {"hidden": (4,), "eval_episodes": 0, "progress": False}
+    library.train("ippo", toys.busy, folder=tmp_path / "run", steps=64, **small)
+    agent = library.agent(folder=tmp_path / "run", environment=toys.busy, progress=False)
+    agent.train(256)
+    agent.close()
+    run = library.open_run(tmp_path / "run", toys.busy)
+    building.build("ippo", run.env, run.config, run.settings)
+    assert run.settings.steps == 320 and asked[-1] == 1
+
+
 def test_it_evaluates_and_acts_as_the_run(whole: library.Run, trained: Agent) -> None:
     assert (trained.evaluate(4).returns == whole.evaluate(4).returns).all()
     assert (trained.evaluate(4, greedy=False, seed=3).returns == whole.evaluate(4, greedy=False, seed=3).returns).all()

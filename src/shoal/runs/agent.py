@@ -124,6 +124,8 @@ def _opened(folder: Path, environment: Any, trust: bool, progress: bool) -> "Age
     run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
     opened = Agent(run, progress, lambda run: keep_resumed(run, permitted=trust or environment is None))
     _ = run.env  # raises if it cannot be built
+    if run.settings.opponent_options.opponents == PAST:
+        run.settings = _with_fixed_pool(run)
     return opened
 
 

@@ -274,6 +274,8 @@ def check_same(recorded: Any, here: Mapping[str, Any], step: int) -> None:
     undescribed = set() if before.get("spec.parts") else {"spec.parts"}  # widths are compared
     if ":" in here["config"]["algorithm"]:  # the user's own, whose Config may have gained fields since
         undescribed |= {key for key in now.keys() - before.keys() if key.startswith("config.")}
+    if before.get("settings.past_every") is None:  # an agent that goes on with the run sets what it was
+        undescribed.add("settings.past_every")
     for key in before | now:
         if key in here["free"] or key in undescribed:
             continue
