@@ -142,6 +142,21 @@ def departed(timesteps: HostTimestep) -> HostTimestep:
     return timesteps._replace(obs=obs, alive=timesteps.alive & ~timesteps.leaving)
 
 
+def entry_name(spec: EnvSpec, name: str, index: Sequence[int]) -> str:
+    """What an entry of a timestep's field is, as text, for example ``feature 3 of agent_1's observation``.
+
+    Args:
+        spec: that of the environment.
+        name: the field: ``obs``, ``state``, or another one with an entry for each agent.
+        index: the entry's, without an axis of environments.
+    """
+    if name == "state":
+        return f"feature {index[0]} of the state"
+    if name == "obs":
+        return f"feature {index[1]} of {spec.agents[index[0]]}'s observation"
+    return f"{spec.agents[index[0]]}'s {name}"
+
+
 def write_rows(out: np.ndarray, rows: Sequence[np.ndarray | None]) -> None:
     """Write each agent's observation into its padded row of ``out`` [N, O]; None (a dead agent) clears the row."""
     for i, row in enumerate(rows):

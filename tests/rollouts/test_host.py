@@ -154,8 +154,8 @@ def test_a_worker_that_always_dies_ends_the_run() -> None:
     [
         ("raise", r"raised ValueError: the counter is stuck in step 3 of an episode, at the action \[\d, \d\]\.$"),
         ("exit", r"raised SystemExit: 0 in step 3 of an episode, at the action \[\d, \d\]\.$"),
-        ("nan", r"gave reward\[1\] = nan in step 3 of an episode, at the action \[\d, \d\]\.$"),
-        ("nan at reset", r"gave obs\[1, 0\] = nan while it was reset\.$"),
+        ("nan", r"gave two's reward as nan in step 3 of an episode, at the action \[\d, \d\]\.$"),
+        ("nan at reset", r"gave feature 0 of two's observation as nan while it was reset\.$"),
         ("reset", r"raised RuntimeError: no board while it was reset\.$"),
         ("second reset", r"raised RuntimeError: no board while it was reset\.$"),
     ],

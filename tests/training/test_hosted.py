@@ -166,7 +166,7 @@ def test_a_run_resumed_before_it_learns_begins_other_episodes(tmp_path: Path, mo
 
 
 def test_nan_is_refused_before_it_is_learned_from(tmp_path: Path) -> None:
-    with pytest.raises(GameError, match=r"gave reward\[1\] = nan in step 3 of an episode"):
+    with pytest.raises(GameError, match=r"gave two's reward as nan in step 3 of an episode"):
         shoal.train("ippo", counters.hosted(False, "nan"), folder=tmp_path, progress=False, **flags_for("ippo"))
     assert Checkpoints(tmp_path / "checkpoints").latest() == 0
 

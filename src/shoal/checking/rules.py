@@ -1,7 +1,7 @@
 """Rules of an environment: requirements of its arrays, images and metrics, and what is valid but suspicious."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from shoal.checking.findings import Finding, Level
 from shoal.checking.play import Episode
 from shoal.environments import rows
 from shoal.environments.adapters.gymnasium import DEFAULT_LIMIT
-from shoal.game import HostTimestep, own_actions
+from shoal.game import HostTimestep, entry_name, own_actions
 from shoal.plots.texts import metric_text
 from shoal.spec import Box, Discrete, EnvSpec
 
@@ -46,8 +46,8 @@ def written_arrays(played: Played) -> Iterator[Finding]:
                 yield Finding(
                     "error",
                     _FIELDS[name],
-                    f"{_of(played.spec, name, rest)} is not written {when(episode, t)}, so it keeps an earlier value; "
-                    f"every reset and step must write all entries{_more(len(index))}.",
+                    f"{entry_name(played.spec, name, rest)} is not written {when(episode, t)}, so it keeps an earlier "
+                    f"value; every reset and step must write all entries{_more(len(index))}.",
                 )
                 break
 
@@ -59,7 +59,7 @@ def finite(played: Played) -> Iterator[Finding]:
             episode, (t, *rest), count = wrong
             value = str(getattr(episode.timesteps, name)[t, *rest])
             said = {"nan": "NaN", "inf": "infinite", "-inf": "minus infinity"}[value]
-            found = f"{_of(played.spec, name, rest)} is {said} {when(episode, t)}{_more(count)}."
+            found = f"{entry_name(played.spec, name, rest)} is {said} {when(episode, t)}{_more(count)}."
             yield Finding("error", title, found)
 
 
@@ -121,8 +121,8 @@ def empty_masks(played: Played) -> Iterator[Finding]:
     yield Finding(
         "warning",
         "legal actions",
-        f"{played.spec.agents[i]}'s action_mask allows nothing {when(episode, t)}, so it takes action 0{more}; the mask "
-        f"of an agent that is alive should allow at least one action, for example a no-op.",
+        f"{played.spec.agents[i]}'s action_mask allows nothing {when(episode, t)}, so it takes action 0{more}; the "
+        f"mask of an agent that is alive should allow at least one action, for example a no-op.",
     )
 
 
@@ -266,15 +266,6 @@ def action_text(action: np.ndarray) -> str:
     """A joint action as one short line."""
     shown = np.array2string(action, precision=3, separator=", ", threshold=24, edgeitems=4, max_line_width=10**6)
     return " ".join(shown.split())
-
-
-def _of(spec: EnvSpec, name: str, index: list[Any]) -> str:
-    """The entry of a field at an index (without time), for example ``feature 3 of agent_1's observation``."""
-    if name == "state":
-        return f"feature {index[0]} of the state"
-    if name == "obs":
-        return f"feature {index[1]} of {spec.agents[index[0]]}'s observation"
-    return f"{spec.agents[index[0]]}'s {name}"
 
 
 def _more(count: int) -> str:

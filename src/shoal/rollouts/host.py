@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 
 from shoal.environments.rows import all_numbers
 from shoal.errors import GameError
-from shoal.game import HostEnvironment, HostTimestep, blank, departed
+from shoal.game import HostEnvironment, HostTimestep, blank, departed, entry_name
 from shoal.rollouts.drawing import WatchedGame
 from shoal.rollouts.fused import SEEDS, Act
 from shoal.rollouts.pool import RESETTING, Pool, workers_for
@@ -333,13 +333,12 @@ class HostRollout:
             if np.isfinite(leaf).all():
                 continue
             row, *where = (int(i) for i in np.argwhere(~np.isfinite(leaf))[0])
+            gave = f"{self.env.spec.name} gave {entry_name(self.env.spec, field, where)} as {leaf[(row, *where)]}"
             if timestep.first[row]:
-                gave = f"{self.env.spec.name} gave {field}{where} = {leaf[(row, *where)]}"
                 raise GameError(gave, None, RESETTING, "")
             action = self.pool.board.action[self.pool.rows[half.index]][row].tolist()
             step = int(half.lengths[row]) + 1
-            what = f"{self.env.spec.name} gave {field}{where} = {leaf[(row, *where)]} in step {step} of an episode,"
-            raise GameError(what, None, f"at the action {action}", "")
+            raise GameError(f"{gave} in step {step} of an episode,", None, f"at the action {action}", "")
 
     def play(
         self, act: Act, learner: PyTree, keys: Key[Array, " S"], episodes: int, greedy: bool = True
