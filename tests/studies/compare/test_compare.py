@@ -203,6 +203,12 @@ def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
     found = library.compare([path, second])
     assert found.scores["mat"]["toys:busy"].tolist() == [2.0, 3.0, 5.0, 6.0]
     assert "Each run acts in its better mode: 1 of 2 sampled, the others greedily." in found.notes
+    steps = {"step_0": {"step_count": 32, "return": [1.0]}, "step_1": {"step_count": 64, "return": [2.0]}}
+    (published := tmp_path / "paper.json").write_text(json.dumps({"shoal": {"toys:busy": {"vdn": {"run_0": steps}}}}))
+    assert (
+        "Each run acts in its better mode: 1 of 3 sampled, the others greedily, but for 1 whose mode is not known."
+        in library.compare([path, second, published]).notes
+    )
     record.write_record(path, record.Record(**fields | {"evaluation": fields["evaluation"] | {"greedy": False}}))
     assert refused([path, two[0]]) == (f"The final evaluation of {path} is sampled and that of {two[0]} is greedy.")
 

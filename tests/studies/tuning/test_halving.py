@@ -57,3 +57,5 @@ def test_no_values_are_drawn_twice_while_there_are_others() -> None:
     assert found[1:4] == drawn(ranges, 3, 0, [first]) and found[4:] == drawn(ranges, 2, 0, found[:4])
     assert drawn(ranges, 5, 1, [first]) != found[1:]
     assert len(drawn(ranges, 2, 0, found)) == 2, "none are left"
+    many = {"lam": Range(values=tuple(range(27))), "epochs": Range(values=(1, 2, 3, 4, 5, 6, 7, 8))}
+    assert len({tuple(one.values()) for one in drawn(many, 216, 0)}) == 216, "the last ones are drawn from what is left"

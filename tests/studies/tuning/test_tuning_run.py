@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
 from shoal.studies.tuning.record import TuningRecord, tuning_records
 from shoal.studies.tuning.record import read_tuning_record as read_record
+from shoal.studies.tuning.running import fixed_flags
 from shoal.studies.tuning.structures import Population
 from support.selection import quick
 from support.small_studies import TUNING, write_tuning_file
@@ -101,14 +103,26 @@ def test_a_trial_is_the_run_with_its_values(search: tuple, tmp_path: Path) -> No
         np.testing.assert_allclose(np.asarray(here), there[-2:], rtol=2e-4, atol=2e-6)
 
 
+FIXED = {"num_envs": 4, "rollout_length": 4, "hidden": (4,), "epochs": 1, "minibatches": 1}
+"""What the file sets for all trials, without seeds, steps, and what does not change training."""
+
+
 def test_the_winner_becomes_a_preset_and_the_tuned_run(search: tuple) -> None:
     path, record, _ = search
     (file,) = (path.parent / "presets").iterdir()
-    assert config_files.read_preset(file, "mappo") == record.flags
+    assert config_files.read_preset(file, "mappo") == FIXED | record.flags
     report = shoal.study(path, out=path.parent / "out", dry_run=True)
     default, best = (state.cell for state in report.states)
     assert best.flags == default.flags | record.flags and best.digest != default.digest
     assert shoal.tune(path, out=path.parent / "out", dry_run=True).plan.count("recorded") == 2, "nothing is left"
+
+
+def test_a_preset_of_several_environments_leaves_out_what_differs_between_them(search: tuple) -> None:
+    (method,) = methods(read_study(search[0]))
+    (cell,) = method.cells
+    other = replace(cell, flags=cell.flags | {"epochs": 2, "clip": 0.1} | {"seeds": 3})
+    found, unequal = fixed_flags(replace(method, cells=(cell, other)))
+    assert sorted(unequal) == ["clip", "epochs"] and found == {x: FIXED[x] for x in FIXED if x != "epochs"}
 
 
 def test_the_page_is_made_from_the_record_alone(search: tuple) -> None:
@@ -124,7 +138,9 @@ def test_the_page_is_made_from_the_record_alone(search: tuple) -> None:
     text = first[0].decode()
     assert text.count("\n|") == (2 + 2) + (2 + 4), "both ranges and all four trials"
     assert (
-        "6,144 environment steps" in text and "0, the default" in text and f"The winner, trial {record.winner}" in text
+        "6,144 environment steps" in text
+        and "0, without tuning" in text
+        and f"The winner, trial {record.winner}" in text
     )
     assert first[1].count(b"<circle") == 4 + 2 + 4 + 4, "every trial at every rung, and by each value"
 
@@ -139,7 +155,7 @@ def test_a_search_outlives_what_it_does_not_depend_on(search: tuple, tmp_path: P
     report = shoal.tune(changed, out=tmp_path / "out", progress=False)
     assert [one.trials for one in report.records.values()] == [record.trials] and not report.searches
     (file,) = (tmp_path / "presets").iterdir()
-    assert config_files.read_preset(file, "mappo") == record.flags
+    assert config_files.read_preset(file, "mappo") == FIXED | record.flags
     for before, after in (
         ("gamma = { values = [0.9, 0.99] }", "gamma = { values = [0.9, 0.95] }"),
         ("steps = 1024", "steps = 2048"),

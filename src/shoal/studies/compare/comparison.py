@@ -397,8 +397,9 @@ def _notes(
         more = f" (and {len(single) - 1} more like it)" if len(single) > 1 else ""
         notes.append(f"{name} has one seed in {task}{more}, so it has no intervals.")
     if len({one.greedy for one in every if one.greedy is not None}) > 1:
-        sampled = sum(one.greedy is False for one in every)
-        notes.append(f"Each run acts in its better mode: {sampled} of {len(every)} sampled, the others greedily.")
+        sampled, unknown = (sum(one.greedy is mode for one in every) for mode in (False, None))
+        others = f"the others greedily, but for {unknown} whose mode is not known" if unknown else "the others greedily"
+        notes.append(f"Each run acts in its better mode: {sampled} of {len(every)} sampled, {others}.")
     if len({one.environment for one in every}) > 1 and not normalised:
         notes.append("Scores of the environments are averaged as they are; normalise takes their worst and best.")
     stale = [one for one in every if one.stale]

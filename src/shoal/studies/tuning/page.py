@@ -9,6 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shoal.plots.texts import duration_text, markdown_table, markdown_text, number_text
 from shoal.runs import behaviour
 from shoal.studies.keys import label
@@ -183,14 +185,14 @@ def tuning_page(
     for method in found:
         parts.append(f"## {method.title}")
         record = records.get(method.name)
-        parts += ["missing"] if record is None else _method(record, figures[method.name])
+        parts += ["missing"] if record is None else _method(method, record, figures[method.name])
     return markdown_text("\n\n".join(part.strip("\n") for part in parts) + "\n")
 
 
-def _method(record: TuningRecord, file: str) -> list[str]:
+def _method(method: Method, record: TuningRecord, file: str) -> list[str]:
     tuning, order = record.tuning, record.ranked()
     environments = len(record.runs)
-    across = f", {environments} environments" if environments > 1 else f" in `{_plain(record.environments[0])}`"
+    across = " in " + " and ".join(f"`{_plain(task)}`" for task in record.tasks)
     kind = "random search" if tuning["search"] == "random" else f"search by {_plain(str(tuning['search']))}"
     rounds = f" in each of {tuning['rounds']} rounds" if tuning["rounds"] > 1 else ""
     rungs = ", ".join(f"{number_text(trials)} trials to {number_text(steps)} steps" for steps, trials in record.rungs)
@@ -201,12 +203,15 @@ def _method(record: TuningRecord, file: str) -> list[str]:
         f"{first + tuning['seeds'] - 1}, and {tuning['episodes']} {acting} of each at every rung. Budget: "
         f"{number_text(record.budget['steps'])} environment steps over all trials and seeds, of which "
         f"{number_text(record.budget['trained'])} were done (whole updates; a trial that diverged counts up to its "
-        f"last rung), and {number_text(record.budget['episodes'])} episodes of evaluation. {_programs(record)}"
+        f"last rung), and {number_text(record.budget['episodes'])} episodes of evaluation"
+        f"{' in each mode' if greedy is None else ''}. {_programs(record)}{_shorter(method, record)}"
     )
-    several = "" if environments == 1 else " Trials are ranked in each environment, and the ranks averaged."
+    several = ""
+    if environments > 1:
+        several = " Trials are ranked in each environment, and the ranks averaged; the figure has mean scores of all."
     defaults = [run["config"] | run["settings"] for run in record.runs]
     if record.tuning["default"] and any(len({_value(one.get(flag)) for one in defaults}) > 1 for flag in record.ranges):
-        several += f" The default is that of {_plain(record.environments[0])} in all of them."
+        several += f" Trial 0 has the values of {_plain(record.environments[0])} in all of them."
     chosen = ", ".join(f"`{_plain(flag)}` {_value(x)}" for flag, x in record.flags.items())
     shown = "All trials" if len(order) <= SHOWN_TRIALS else f"The best {SHOWN_TRIALS} of {len(order)} trials"
     note = (
@@ -217,10 +222,10 @@ def _method(record: TuningRecord, file: str) -> list[str]:
         budget,
         markdown_table([_range(record, flag, span) for flag, span in record.ranges.items()]),
         f"The winner, trial {record.winner}: {chosen}.",
-        f"![Scores of all trials: the winner is orange{', the default black' if tuning['default'] else ''}]({file})",
+        f"![Scores of all trials: the winner is orange{', trial 0 black' if tuning['default'] else ''}]({file})",
         note,
         markdown_table([_trial(record, i, place) for place, i in enumerate(order[:SHOWN_TRIALS], 1)]),
-        _made(record),
+        _made(record) + ("" if record.behaviour else " Behaviour versions were not recorded then."),
         *(f"**The search is stale in {_plain(environment)}: {reason}.**" for environment, reason in _stale(record)),
     ]
 
@@ -232,6 +237,17 @@ def _stale(record: TuningRecord) -> list[tuple[str, str]]:
         for run, was in zip(record.runs, record.behaviour, strict=False)
         if (reasons := behaviour.changes(was, run["algorithm"], run["environment"], run["settings"] | run["config"]))
     ]
+
+
+def _shorter(method: Method, record: TuningRecord) -> str:
+    """How much longer the study's runs are than its trials."""
+    runs = max(cell.resolved()[0].steps for cell in method.cells)
+    if runs <= record.rungs[-1][0]:
+        return ""
+    return (
+        f" The study's runs have {number_text(runs)} steps: what learns fast at first may win the search and end "
+        f"behind there."
+    )
 
 
 def _programs(record: TuningRecord) -> str:
@@ -258,17 +274,16 @@ def _trial(record: TuningRecord, i: int, place: int) -> dict[str, Any]:
     trial = record.trials[i]
     row: dict[str, Any] = {
         "place": place,
-        "trial": f"{i}, the default" if i == 0 and record.tuning["default"] else str(i),
+        "trial": f"{i}, without tuning" if i == 0 and record.tuning["default"] else str(i),
     }
     row |= {_plain(flag): _value(trial["values"][flag]) if flag in trial["values"] else "–" for flag in record.ranges}
     for number, (steps, _) in enumerate(record.rungs):
-        if number < len(trial["scores"]):
-            score = mean_score(trial["scores"][number])
-            row[f"{number_text(steps)} steps"] = (
-                number_text(float(f"{score:.4g}")) if math.isfinite(score) else "diverged"
+        for k, name in enumerate(record.environments):
+            place = f", {_plain(name)}" if len(record.runs) > 1 else ""
+            scores = trial["scores"][number][k] if number < len(trial["scores"]) else ()
+            row[f"{number_text(steps)} steps{place}"] = (
+                "diverged" if scores is None else number_text(float(f"{np.mean(scores):.4g}")) if scores else ""
             )
-        else:
-            row[f"{number_text(steps)} steps"] = ""
     return row
 
 

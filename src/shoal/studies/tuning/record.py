@@ -16,6 +16,7 @@ from shoal.errors import InputError
 from shoal.options.flags import flags_of
 from shoal.studies.archive import Stored, find, json_text, stored
 from shoal.studies.combinations import Combination
+from shoal.studies.keys import label
 from shoal.studies.plan import existing_path
 from shoal.studies.record import (
     check_behaviour,
@@ -35,7 +36,7 @@ from shoal.training.settings import CHANGEABLE
 
 TUNING_FORMAT = 2
 """Format 1 has no behaviour versions."""
-_OF_RUNS = CHANGEABLE | {"seed", "seeds", "steps", "eval_every"}
+OF_RUNS = CHANGEABLE | {"seed", "seeds", "steps", "eval_every"}
 """Settings of the study's runs that trials do not have."""
 _KINDS: dict[str, Any] = {
     "study": str,
@@ -102,6 +103,11 @@ class TuningRecord:
         """Where trials were made."""
         return [run["environment"] for run in self.runs]
 
+    @property
+    def tasks(self) -> list[str]:
+        """The environments with their options, as in a command, for example ``lbf/8x8-2p-2f --env.horizon 25``."""
+        return [task_text(run["environment"], run["env"]) for run in self.runs]
+
     def ranked(self) -> list[int]:
         """Trials from the best to the worst: by the last rung that they reached, then by the ranks of their scores."""
         found = []
@@ -109,6 +115,11 @@ class TuningRecord:
             scores = {i: one["scores"][-1] for i, one in enumerate(self.trials) if len(one["scores"]) == reached}
             found += ranked(scores)
         return found
+
+
+def task_text(environment: str, options: Mapping[str, Any]) -> str:
+    """An environment with its options, as in a command."""
+    return " ".join([environment, *(f"--env.{x.replace('_', '-')} {label(value)}" for x, value in options.items())])
 
 
 def mean_score(scores: Any) -> float:
@@ -215,7 +226,7 @@ def _is_search(method: Method, record: TuningRecord) -> bool:
     if any(to_json(getattr(method.tuning, name)) != value for name, value in settings.items()):
         return False
     runs = [
-        run | {"settings": {name: x for name, x in run["settings"].items() if name not in _OF_RUNS}}
+        run | {"settings": {name: x for name, x in run["settings"].items() if name not in OF_RUNS}}
         for run in record.runs
     ]
     return len(runs) == len(method.cells) and all(

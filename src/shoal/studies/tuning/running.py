@@ -21,7 +21,13 @@ from shoal.studies.study_file import StudyFile, read_study, study_path
 from shoal.studies.tuning import proposals, search
 from shoal.studies.tuning.file import Range
 from shoal.studies.tuning.methods import Method, methods
-from shoal.studies.tuning.record import TuningRecord, tuning_record_path, tuning_records, write_tuning_record
+from shoal.studies.tuning.record import (
+    OF_RUNS,
+    TuningRecord,
+    tuning_record_path,
+    tuning_records,
+    write_tuning_record,
+)
 from shoal.studies.tuning.search import Search
 from shoal.studies.tuning.structures import Instance, Setting, sorted_by_structure
 from shoal.studies.user_modules import check_imports, permit_imports
@@ -38,7 +44,8 @@ def plan_of(method: Method, state: Search | None) -> list[str]:
     lines = [f"rung {i}: {rung.trials} trials {per} to {rung.steps:,} steps" for i, rung in enumerate(rungs, 1)]
     rounds = f" in {tuning.rounds} rounds" if tuning.rounds > 1 else ""
     played = sum(rung.trials for rung in rungs) * tuning.seeds * tuning.episodes * len(method.cells) * tuning.rounds
-    lines.append(f"budget: {method.budget:,} environment steps{rounds}, and {played:,} episodes of evaluation")
+    each = " in each mode" if method.cells[0].evaluation.greedy is None else ""
+    lines.append(f"budget: {method.budget:,} environment steps{rounds}, and {played:,} episodes of evaluation{each}")
     lines.append(f"search: {tuning.search}, seeds {tuning.seed} to {tuning.seed + tuning.seeds - 1}")
     if state is not None:
         structural = [flag for flag in method.ranges if flag not in state.traced]
@@ -297,9 +304,20 @@ def _preset_path(study: StudyFile, method: Method, where: Path) -> Path:
 def _preset(study: StudyFile, method: Method, record: TuningRecord, where: Path) -> Path:
     path = _preset_path(study, method, where)
     source = (
-        f"shoal tune {study.name}: the best of {len(record.trials)} trials in {', '.join(record.environments)}, "
+        f"shoal tune {study.name}: the best of {len(record.trials)} trials in {', '.join(record.tasks)}, "
         f"{record.budget['trained']:,} environment steps in total, commit {record.commit or 'unknown'}"
         + (" with changed files" if record.changed else "")
     )
-    config_files.write_preset(path, record.runs[0]["algorithm"], record.environments, record.flags, source)
+    fixed, unequal = fixed_flags(method)
+    if unequal:
+        source += f"; not here, since the environments differ in them: {', '.join(unequal)}"
+    config_files.write_preset(path, record.runs[0]["algorithm"], record.environments, fixed | record.flags, source)
     return path
+
+
+def fixed_flags(method: Method) -> tuple[dict[str, Any], list[str]]:
+    """The flags that the study file sets for all trials, and the names of those that differ between environments."""
+    each = [{flag: x for flag, x in cell.flags.items() if flag not in OF_RUNS} for cell in method.cells]
+    names = dict.fromkeys(flag for flags in each for flag in flags if flag not in method.ranges)
+    unequal = [name for name in names if any(name not in flags or flags[name] != each[0].get(name) for flags in each)]
+    return {name: each[0][name] for name in names if name not in unequal}, unequal
