@@ -52,7 +52,8 @@ class Team:
         for i, agent in enumerate(agents):
             legal[0, i, : agent["actions"]] = masks.get(agent["name"], True)
             if agent["name"] in seen:
-                given["observation"][0, i, : agent["features"]] = seen[agent["name"]].reshape(-1)
+                if "observation" in given:  # a blind policy reads none
+                    given["observation"][0, i, : agent["features"]] = seen[agent["name"]].reshape(-1)
                 if "alive" in given:
                     given["alive"][0, i] = True
         if "legal" in given:

@@ -209,6 +209,15 @@ def test_a_single_agents_masks_may_be_a_dict_as_its_actions_are() -> None:
         one.read(np.zeros(2), None, {"agent_1": mask}, None, None)
 
 
+def test_a_single_agents_array_of_both_readings_is_refused_as_in_training() -> None:
+    one = converter([spaces.Box(-1.0, 1.0, (2,))], [spaces.MultiDiscrete([2, 2])], "one")
+    with pytest.raises(InputError, match="tuple"):
+        one.read(np.zeros(2), None, np.array([1, 1, 1, 0]), None, None)
+    for given in (([1, 1], [1, 0]), (np.array([1, 0, 1, 0]),)):
+        (legal,) = one.read(np.zeros(2), None, given, None, None).legal
+        assert legal is not None and legal.tolist() == [True, False, True, False]
+
+
 def test_turns_are_shown_as_they_were_trained_on() -> None:
     env: Any = registry.make(f"pettingzoo:{TICTACTOE}")
     game = env.make()

@@ -400,7 +400,10 @@ class Policies:
     def _index(self, name: str | int | np.integer) -> int:
         """The index of an agent that acts alone."""
         if self._algorithm.acts_on != "own":
-            raise InputError("No agent of this team acts alone: each reads all observations; act with the whole team.")
+            raise InputError(
+                "No agent of this team acts alone: each reads all observations, or an opponent in the team does, as "
+                "scripts do; act with the whole team."
+            )
         return self._named(name)
 
     def _mover(self, turn: Any) -> int:

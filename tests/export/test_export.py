@@ -170,9 +170,9 @@ def of_sides(
     return Policies(spec, made, tuple(parts) if several else parts[0])
 
 
-def saved(name: str, spec: EnvSpec) -> SavedOpponents:
+def saved(name: str, spec: EnvSpec, **flags: Any) -> SavedOpponents:
     """The team of :func:`policies` as opponents."""
-    config, made = override(get(name).Config(), SMALL), policies(name, spec, **SMALL)
+    config, made = override(get(name).Config(), SMALL | flags), policies(name, spec, **SMALL, **flags)
     one = jax.tree.map(lambda x: np.asarray(x)[None], made._learner.policy)
     return SavedOpponents(name, config, Settings(), one, None)
 
@@ -186,6 +186,9 @@ SIDES: dict[str, Callable[[], Policies]] = {
     "competing sequences": lambda: of_sides("mat", TAG),
     "a script": lambda: of_sides("mappo", TAG, opponents_in("constant", TAG)),
     "a saved team": lambda: of_sides("mappo", TAG, saved("mappo", TAG)),
+    "a saved team with a memory": lambda: of_sides(
+        "mappo", TAG, saved("ippo", TAG, recurrent=4, normalise_inputs=True)
+    ),
 }
 QUICK_SIDES = ("algorithms of scattered agents", "competing teams", "a script")
 
@@ -193,6 +196,14 @@ QUICK_SIDES = ("algorithms of scattered agents", "competing teams", "a script")
 @pytest.mark.parametrize("name", [pytest.param(x, marks=() if x in QUICK_SIDES else pytest.mark.slow) for x in SIDES])
 def test_sides_and_opponents_are_exported(name: str, tmp_path: Path) -> None:
     check_same(SIDES[name](), tmp_path)
+
+
+@pytest.mark.parametrize("recurrent", [None, 4])
+def test_opponents_with_a_memory_are_told_who_is_alive(recurrent: int | None) -> None:
+    """The statistics of their inputs make a dead agent's zeros something else in their recurrent states."""
+    team = of_sides("mappo", TAG, saved("ippo", TAG, recurrent=recurrent, normalise_inputs=True))
+    function = policy_function(team._trained_for, team._algorithm, team._learner.policy)
+    assert ("alive" in function.inputs) == (recurrent is not None)
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

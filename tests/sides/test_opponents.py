@@ -21,7 +21,7 @@ from shoal.options.flags import override
 from shoal.runs import api
 from shoal.runs import build as building
 from shoal.runs import open as opening
-from shoal.runs.build import opponents_in
+from shoal.runs.build import acting_algorithm, opponents_in
 from shoal.runs.load import past_selves
 from shoal.runs.run import Run
 from shoal.sides.opponents import FrozenPolicies, OpponentOptions, act_frozen, against
@@ -80,6 +80,21 @@ def test_each_opponent_plays_in_its_own_environments() -> None:
     assert after.tolist() == [1, 2, 3, 4, 5, 6, 7], "each environment has its own state"
     wanted = [10, 20, 30, 10, 20, 30, 10]
     assert action.tolist() == [[guest + 100 * env] * N for env, guest in enumerate(wanted)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("name", ["happo", "iql"])
+def test_frozen_policies_with_nets_for_each_agent_act_as_they_do_alone(name: str, count: int) -> None:
+    """They are in host memory, as those that a run has read from a folder."""
+    config = override(get(name).Config(), {"hidden": (4,), "sharing": "independent"})
+    made = acting_algorithm(name, SPEC, config, Settings(), None)
+    learners = [jax.jit(made.init)(jax.random.key(i)) for i in range(count)]
+    policies = jax.tree.map(lambda *x: np.stack(x), *(learner.policy for learner in learners))
+    frozen = FrozenPolicies(made, policies)
+    _, action = jax.jit(lambda key: act_frozen(frozen, made.initial_carry(4), steps(4), key, True))(jax.random.key(0))
+    for i, learner in enumerate(learners):
+        alone = made.act(learner, made.initial_carry(4), steps(4), jax.random.key(0), True)[1]
+        np.testing.assert_array_equal(action[i::count], alone[i::count])
 
 
 def test_a_pool_holds_the_newest_policies_at_their_ages() -> None:

@@ -385,7 +385,7 @@ class Converter:
             return isinstance(observations, Mapping)
         if isinstance(observations, Mapping):
             return set(observations) != set(self.agents)
-        form, rows = self._observations[0], (1, width_of_form(self._observations[0]))
+        form, rows = self._observations[0], (1, width_of_form(self._observations[0], self._packed))
         return form[0] == "tuple" or form == ["box", list(rows)] or np.shape(observations) != rows
 
     def read(self, observations: Any, infos: Any, legal: Any, alive: Collection[Any] | None, turn: Any) -> Observed:
@@ -444,7 +444,7 @@ class Converter:
         if mask is None or not self._choices:
             return None
         try:
-            row = joint_mask(self._actions[i], mask, given)
+            row = joint_mask(self._actions[i], mask, given and self.kind != "one")  # as action_masks() in training
         except InputError:
             raise
         except (TypeError, ValueError):

@@ -55,8 +55,8 @@ def write_policy(path: Path, function: PolicyFunction, form: Format, title: str,
     program = traced(function.apply, function.inputs).needed(function.outputs)
     if any(operation.name.startswith(("random_", "threefry")) for operation in program.operations):
         raise InputError(
-            "The policy draws random numbers even where it acts greedily, as an opponent that plays at random and the "
-            "members of an ensemble do, and a model has none: it cannot be exported."
+            "The policy draws random numbers even where it acts greedily, as scripts, opponents that play at random "
+            "and the members of an ensemble do, and a model has none: it cannot be exported."
         )
     model = to_onnx(program, "policy", {"title": title}) if form == "onnx" else _stablehlo(function)
     description = described(function, form) | {"mode": mode, "file": path.name, "title": title}

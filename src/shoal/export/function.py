@@ -12,6 +12,7 @@ from shoal.environments.wrappers import Wrapping, change_of, unwrapped
 from shoal.export.program import traced
 from shoal.game import blank
 from shoal.networks.inputs import Inputs
+from shoal.sides.opponents import OpposedCarry
 from shoal.types import Algorithm, Box, Discrete, EnvSpec, Learner, PyTree, Step
 
 
@@ -84,7 +85,9 @@ def policy_function(
     carry_leaves, carry_tree = jax.tree.flatten(carry_shapes)
     acted = (n,) if discrete else (n, width)
     # A lone agent lives as long as its episode.
-    remembers = n > 1 and _remembers_death(policy, wrapping, bool(carry_leaves))
+    frozen = isinstance(carry_shapes, OpposedCarry) and bool(jax.tree.leaves(carry_shapes.frozen_policies))
+    # The statistics of frozen policies' inputs are not in ``policy``.
+    remembers = n > 1 and (frozen or _remembers_death(policy, wrapping, bool(carry_leaves)))
     reads_alive = remembers or algorithm.acts_on != "own"
 
     agent, feature = "agent", "feature"

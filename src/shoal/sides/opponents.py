@@ -152,7 +152,8 @@ def _by_each(
     def with_policy(policy: PyTree, given: Any, key: PRNGKeyArray) -> Any:
         return one(Learner(policy, (), (), (), jnp.zeros((), jnp.int32)), given, key)
 
-    done = jax.vmap(with_policy)(frozen_policies.policies, jax.tree.map(cut, given), jax.random.split(key, count))
+    policies = jax.tree.map(jnp.asarray, frozen_policies.policies)  # nested vmaps do not take NumPy's arrays
+    done = jax.vmap(with_policy)(policies, jax.tree.map(cut, given), jax.random.split(key, count))
     return jax.tree.map(lambda x: collected(x)[:num_envs], done)
 
 
