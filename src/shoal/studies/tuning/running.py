@@ -44,7 +44,7 @@ def plan_of(method: Method, state: Search | None) -> list[str]:
     lines = [f"rung {i}: {rung.trials} trials {per} to {rung.steps:,} steps" for i, rung in enumerate(rungs, 1)]
     rounds = f" in {tuning.rounds} rounds" if tuning.rounds > 1 else ""
     played = sum(rung.trials for rung in rungs) * tuning.seeds * tuning.episodes * len(method.cells) * tuning.rounds
-    each = " in each mode" if method.cells[0].evaluation.greedy is None else ""
+    each = " in each mode" if any(cell.evaluation.greedy is None for cell in method.cells) else ""
     lines.append(f"budget: {method.budget:,} environment steps{rounds}, and {played:,} episodes of evaluation{each}")
     lines.append(f"search: {tuning.search}, seeds {tuning.seed} to {tuning.seed + tuning.seeds - 1}")
     if state is not None:
