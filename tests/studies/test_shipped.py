@@ -158,7 +158,7 @@ OTHER_SEEDS = {
     "tuned_foraging": "a search; its winner is compared on five seeds from 0 on",
     "tuned_particles": "a search; its winner is compared on five seeds from 0 on",
     "tuned_skirmish": "a search; its winner is compared on five seeds from 0 on",
-    "tuned_warehouse": "a search; its winner is not compared yet",
+    "tuned_warehouse": "a search; its winner is compared on five seeds from 0 on",
     "first_command": "of a command that users run, so on its task",
     "flagship": "beside foraging_q_targets, with PQN-VDN, which that has not",
     "messages": "decided on a reported task, as the row says",
