@@ -279,9 +279,9 @@ def _trial(record: TuningRecord, i: int, place: int) -> dict[str, Any]:
     row |= {_plain(flag): _value(trial["values"][flag]) if flag in trial["values"] else "–" for flag in record.ranges}
     for number, (steps, _) in enumerate(record.rungs):
         for k, name in enumerate(record.environments):
-            place = f", {_plain(name)}" if len(record.runs) > 1 else ""
+            where = f", {_plain(name)}" if len(record.runs) > 1 else ""
             scores = trial["scores"][number][k] if number < len(trial["scores"]) else ()
-            row[f"{number_text(steps)} steps{place}"] = (
+            row[f"{number_text(steps)} steps{where}"] = (
                 "diverged" if scores is None else number_text(float(f"{np.mean(scores):.4g}")) if scores else ""
             )
     return row

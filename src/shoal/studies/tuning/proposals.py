@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -38,23 +38,22 @@ def drawn(
     found: list[Any] = list(trials)
     for number in range(len(trials), len(trials) + count):
         random = np.random.default_rng([seed, number])
-        found.append(_new(ranges, random, found))
+        values = _new(lambda random=random: _one(ranges, random), found)
+        if values in found and all(span.values for span in ranges.values()):
+            every = product(*(span.values for span in ranges.values()))
+            left = [one for one in (dict(zip(ranges, each, strict=True)) for each in every) if one not in found]
+            values = left[int(random.random() * len(left))] if left else values
+        found.append(values)
     return found[len(trials) :]
 
 
-def _new(
-    ranges: Mapping[str, Range], random: np.random.Generator, known: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Values that are not known, if there are any: drawn often, then of lists from those that are left."""
-    values = _one(ranges, random)
+def _new(draw: Callable[[], dict[str, Any]], known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Values that are not known, if that many draws give some."""
+    values = draw()
     for _ in range(_DRAWS):
         if values not in known:
-            return values
-        values = _one(ranges, random)
-    if all(span.values for span in ranges.values()):
-        every = (dict(zip(ranges, one, strict=True)) for one in product(*(span.values for span in ranges.values())))
-        left = [one for one in every if one not in known]
-        return left[int(random.random() * len(left))] if left else values
+            break
+        values = draw()
     return values
 
 
