@@ -444,7 +444,8 @@ class Converter:
         if mask is None or not self._choices:
             return None
         try:
-            row = joint_mask(self._actions[i], mask, given and self.kind != "one")  # as action_masks() in training
+            # That of a single agent may come from action_masks(), which training reads without guessing.
+            row = joint_mask(self._actions[i], mask, joint=given and self.kind != "one")
         except InputError:
             raise
         except (TypeError, ValueError):

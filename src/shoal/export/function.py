@@ -86,7 +86,7 @@ def policy_function(
     acted = (n,) if discrete else (n, width)
     # A lone agent lives as long as its episode.
     frozen = isinstance(carry_shapes, OpposedCarry) and bool(jax.tree.leaves(carry_shapes.frozen_policies))
-    # The statistics of frozen policies' inputs are not in ``policy``.
+    # Whether frozen policies have statistics of their inputs is not known here: ``policy`` lacks theirs.
     remembers = n > 1 and (frozen or _remembers_death(policy, wrapping, bool(carry_leaves)))
     reads_alive = remembers or algorithm.acts_on != "own"
 
