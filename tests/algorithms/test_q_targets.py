@@ -217,6 +217,10 @@ def test_soft_targets_move_a_fraction_of_the_way() -> None:
         ({"n_step": 0}, "n_step must be at least 1"),
         ({"epsilon_final": 1.5}, "epsilon_final must be at least 0 and at most 1"),
         ({"n_step": 26}, "n_step 26 is longer than sequences of 25 steps"),
+        (
+            {"n_step": 16, "burn_in": 10, "network": GRU.network},
+            "n_step 16 is longer than sequences of 15 steps after a burn_",
+        ),
         ({"burn_in": 25}, "burn_in 25 leaves nothing of sequences of 25 steps"),
         ({"network": GRU.network, "sequence_start": "episode", "burn_in": 3}, "leave out burn_in and stored_state"),
         ({"network": GRU.network, "sequence_start": "episode", "stored_state": True}, "leave out burn_in and stored"),

@@ -14,16 +14,17 @@ import pytest
 
 import toys
 from shoal import algorithms
-from shoal.algorithms import iql
+from shoal.algorithms import hatd3, iql
 from shoal.equations.targets import team_reward
 from shoal.errors import InputError
 from shoal.learning.replay import ReplayConfig, as_trajectory, make_windows, window_as_transition
 from shoal.networks.body import Body
 from shoal.options.flags import override
+from shoal.rollouts import fused
 from shoal.runs import api
 from shoal.runs.api import trainer_of
 from shoal.training import feed, memory, sharding
-from shoal.training.program import ONE, Program, compile_program, learning
+from shoal.training.program import ONE, Program, compile_program, learning, stages, trajectory_shape
 from shoal.training.settings import Settings
 from shoal.types import Algorithm, Experience, Learner, Replay, Scale, Step, Trajectory
 from support.trajectories import assert_trees_equal, make_spec, make_trajectory
@@ -247,16 +248,43 @@ def test_an_accelerator_needs_memory_for_the_buffer_and_its_computer_for_checkpo
         memory.check_memory(780_000, devices, 5000, 1)
 
 
-def test_a_run_too_short_to_learn_says_so(tmp_path: Path) -> None:
-    settings = Settings(steps=96.0, num_envs=4, rollout_length=6, devices=1, tensorboard=False)
-
-    def said(learning_starts: int) -> list[str]:
-        config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=learning_starts)
-        run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
+def test_what_a_run_never_learns_from_is_said(tmp_path: Path) -> None:
+    def said(learning_starts: int, **flags: Any) -> list[str]:
+        settings = Settings(steps=96.0, num_envs=4, rollout_length=6, devices=1, tensorboard=False)
+        settings = override(settings, {flag: flags.pop(flag) for flag in ["schedule_steps"] if flag in flags})
+        config = override(iql.Config(), {"hidden": (4,), "buffer_size": 2400, "learning_starts": learning_starts})
+        run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, override(config, flags), toys.busy())
         return trainer_of(run, False).warnings
 
-    assert said(96) == []
-    assert said(97) == ["A run of 96 steps has no update, since learning_starts is 97."]
+    assert said(96) == [] == said(0, recurrent=4, sequence_length=7)
+    filled = "A run of 96 steps has no update, the first of which takes 120: the replay buffer is filled first"
+    assert said(97) == [f"{filled} (learning_starts 97)."]
+    assert said(0, n_step=2) == [f"{filled} (sequences of 25 steps in each of 4 environments)."]
+    assert said(0, n_step=2, sequence_length=24) == []
+    (over,) = said(96, schedule_steps=72)
+    assert over.startswith("Schedules of schedule_steps 72 are over when learning begins, after 72 steps (learning_s")
+    assert said(96, schedule_steps=96) == []
+    (cut,) = said(0, recurrent=4, sequence_length=6, sequence_start="episode")
+    assert "learns from the first 6 steps of each episode only, and episodes of toys/busy have up to 7." in cut
+    assert said(0, recurrent=4, sequence_length=7, sequence_start="episode") == []
+
+
+def test_samples_are_counted_as_they_are_drawn() -> None:
+    """Windows hold one observation and one outcome, however many rewards; the buffer holds whole rollouts."""
+    env = toys.drift()
+    for n, capacity in ((1, 960), (8, 959)):
+        flags = {"hidden": (4,), "n_step": n, "batch_size": 5, "buffer_size": capacity, "learning_starts": 1}
+        algorithm = hatd3.make(env.spec, override(hatd3.Config(), flags), Scale(4, 8, 10))
+        (one,) = feed.wanted(algorithm.replay)
+        made = stages(env, algorithm, 4, 8, 1).feed
+        assert made.timesteps == capacity // 32 * 32
+        shapes = trajectory_shape(algorithm, fused.make_rollout(env, 4, 8), 4)
+        drawn = jax.jit(made.take)(
+            made.init(), jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes), jax.random.key(0)
+        )
+        assert made.sample_bytes == sum(x.nbytes for x in jax.tree.leaves(drawn.samples))
+        steps = one.draws * one.batch * memory.timestep_bytes(env.spec)
+        assert made.sample_bytes < (1 if n == 1 else 2) * steps
 
 
 @cache
@@ -274,7 +302,7 @@ def test_the_buffer_is_changed_in_place() -> None:
     for capacity in (2_400, 240_000):
         program, executable = compiled(capacity)
         analysis = executable.memory_analysis()
-        assert analysis.alias_size_in_bytes >= program.replay_bytes > 200 * capacity
+        assert analysis.alias_size_in_bytes >= program.feed.num_bytes > 200 * capacity
         needs[capacity] = analysis.temp_size_in_bytes
     assert needs[240_000] < 1.1 * needs[2_400] < 240_000
 

@@ -31,9 +31,9 @@ HUGE: list[tuple[str, dict[str, Any], str]] = [
     ("mappo", {"recurrent": 65_536}, "The parameters and optimisers of 2 seeds would take"),
     ("mappo", {"num_envs": 10_000_000, "rollout_length": 1_000_000}, "Rollouts of 2e7 environments over 1e6 steps"),
     ("mappo", {"eval_episodes": 1_000_000, "seeds": 65_536}, "6.5536e10 episodes of up to 7 steps .* eval_episodes"),
-    ("qmix", {"batch_size": 2**31 - 1}, "Samples of .* timesteps would take .* lower batch_size"),
-    ("qmix", {"gradient_steps": 1_000_000, "batch_size": 2**20}, "Samples of .* timesteps would take"),
-    ("qmix", {"buffer_size": 2**31 - 1}, "replay buffers of 2,147,483,647 timesteps would take"),
+    ("qmix", {"batch_size": 2**31 - 1}, "The samples of one update would take .* lower batch_size"),
+    ("qmix", {"gradient_steps": 1_000_000, "batch_size": 2**20}, "The samples of one update would take"),
+    ("qmix", {"buffer_size": 2**31 - 1}, "replay buffers of 2,147,483,616 timesteps would take"),
 ]
 
 

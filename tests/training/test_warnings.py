@@ -90,7 +90,11 @@ def test_a_run_too_short_to_learn(
     config = iql.Config(network=Body((4,)), buffer_size=2400, learning_starts=97)
     run = api.Run(tmp_path / "run", "iql", "toys:busy", {}, settings, config, toys.busy())
     api.train_to_end(run, trainer_of(run, False))
-    assert capsys.readouterr() == ("", "A run of 96 steps has no update, since learning_starts is 97.\n")
+    said = (
+        "A run of 96 steps has no update, the first of which takes 120: the replay buffer is filled first "
+        "(learning_starts 97)."
+    )
+    assert capsys.readouterr() == ("", f"{said}\n")
     api.announce(run, trainer_of(run, True))  # with notes
     assert "num_workers has no effect: toys/busy is compiled with the update.\n" in capsys.readouterr().err
 

@@ -45,7 +45,8 @@ def optimiser(
     ``steps`` are each policy's gradient steps in the whole run; parameters without an axis of policies
     (those of a team's critic) have P = 1. Arrays whose names are in ``frozen`` do not change, and their gradients
     count neither for the clip nor for the norm. A policy whose gradient is exactly 0, as where none of its agents is
-    alive in a minibatch, takes no step: Adam's momentum would move it without data.
+    alive in a minibatch, takes no step: Adam's momentum would move it without data. Its rate follows its own steps, so
+    that it does not reach the final one.
     """
     clip = optax.identity() if max_grad_norm is None else optax.clip_by_global_norm(max_grad_norm)
     tx = optax.chain(clip, (optax.scale_by_radam if rectified else optax.scale_by_adam)(eps=eps))

@@ -130,8 +130,9 @@ def check_q(spec: EnvSpec, config: QConfig) -> None:
     check_replay(config)
     if config.n_step > 1 and not off(config.lam):
         raise InputError("lam and n_step are two kinds of target: set only one of them.")
-    if config.n_step > config.sequence_length:
-        raise InputError(f"n_step {config.n_step} is longer than sequences of {config.sequence_length} steps.")
+    if config.n_step > (trained := config.sequence_length - config.burn_in):
+        after = f" after a burn_in of {config.burn_in}" if config.burn_in else ""
+        raise InputError(f"n_step {config.n_step} is longer than sequences of {trained} steps{after}.")
 
 
 class TargetStatistics(NamedTuple):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
 from shoal.options.flags import flags_of
 from shoal.sides.opponents import PAST
@@ -12,7 +13,7 @@ from shoal.training.crossplay import first_side, past_sides
 from shoal.training.program import Program
 from shoal.training.settings import WORKER_TIMEOUT, Settings
 from shoal.training.sharding import Layout
-from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec
+from shoal.types import Algorithm, AnyEnvironment, Environment, EnvSpec, Replay
 
 SHOWN = 10
 """Largest number of agents that are named in a line."""
@@ -115,14 +116,57 @@ def before(
         remedy = f" If some of them are rivals, train them as sides ({page('docs/crossplay.md')}), or use --opponents."
         remedy = "" if "(side " in what else remedy
         warnings.append(f"Agents of {spec.name} may receive different rewards; the team learns from {what}.{remedy}")
-    buffers = feed.wanted(algorithm.replay)
-    drawn = sum(one.draws * one.batch * one.length for one in buffers)
-    size = settings.seeds, settings.num_envs, settings.rollout_length, drawn
+    size = settings.seeds, settings.num_envs, settings.rollout_length, program.feed.sample_bytes * layout.seeds
     memory.check_run(spec, program.template().learner, *size, layout.mesh.devices)
-    if buffers:
-        timesteps = sum(one.capacity for one in buffers)
-        notes.append(memory.check_memory(program.replay_bytes, layout.mesh.devices, timesteps, settings.seeds))
-        steps, waiting = settings.last_step, max(one.warm_up for one in buffers)
-        if steps < waiting:
-            warnings.append(f"A run of {steps:,} steps has no update, since learning_starts is {waiting:,}.")
+    if replays := feed.wanted(algorithm.replay):
+        notes.append(check_buffers(program.feed, layout, settings.seeds))
+        warnings += _of_replay(spec, replays, settings)
     return notes, warnings
+
+
+def check_buffers(one: feed.Feed, layout: Layout, seeds: int) -> str:
+    """Check that all replay buffers fit in memory; returns one sentence on their size.
+
+    Args:
+        one: of one seed on one device.
+        layout: over devices.
+        seeds: number of buffers.
+
+    Raises:
+        InputError: they do not.
+    """
+    timesteps = one.timesteps * layout.mesh.shape[DEVICES]
+    return memory.check_memory(one.num_bytes * layout.seeds, layout.mesh.devices, timesteps, seeds)
+
+
+def _of_replay(spec: EnvSpec, replays: Sequence[Replay], settings: Settings) -> list[str]:
+    """Warnings of what a run never learns from, and of schedules that are over when it begins to learn."""
+    found, per_update = [], settings.steps_per_update
+    waiting = feed.updates_before_learning(replays, settings.num_envs, settings.rollout_length)
+    if settings.num_updates <= waiting:
+        found.append(
+            f"A run of {settings.last_step:,} steps has no update, the first of which takes "
+            f"{(waiting + 1) * per_update:,}: the replay buffer is filled first "
+            f"({_reason(replays, settings.num_envs)})."
+        )
+    elif settings.schedule_updates <= waiting:
+        found.append(
+            f"Schedules of schedule_steps {settings.schedule_updates * per_update:,} are over when learning begins, "
+            f"after {waiting * per_update:,} steps ({_reason(replays, settings.num_envs)}): rates and exploration have "
+            "their final values from the second update on."
+        )
+    shortest = min((one.length for one in replays if one.starts is not None), default=spec.horizon)
+    if shortest < spec.horizon:
+        found.append(
+            f"sequence_start 'episode' with a sequence_length of {shortest} learns from the first {shortest} steps of "
+            f"each episode only, and episodes of {spec.name} have up to {spec.horizon}."
+        )
+    return found
+
+
+def _reason(replays: Sequence[Replay], num_envs: int) -> str:
+    """What a replay buffer waits for longest, for messages."""
+    one = max(replays, key=lambda one: feed.least_held(one, num_envs))
+    if one.warm_up >= one.length * num_envs:
+        return f"learning_starts {one.warm_up:,}"
+    return f"sequences of {one.length} steps in each of {num_envs} environments"

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 from shoal.equations.reduce import DEVICES
 from shoal.errors import IndivisibleError, InputError
+from shoal.training.memory import num_bytes
 from shoal.types import Experience, PyTree, Replay, Trajectory
 
 
@@ -41,6 +42,10 @@ class Feed(NamedTuple):
     """Whether the buffers hold enough to learn from; None without buffers."""
     num_bytes: int
     """Size of the buffers in bytes."""
+    sample_bytes: int = 0
+    """Size in bytes of what one update draws from them."""
+    timesteps: int = 0
+    """Timesteps that the buffers hold when they are full: those of whole rollouts."""
 
 
 def make_feed(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) -> Feed:
@@ -76,12 +81,13 @@ def make_feed(replay: PyTree, trajectory: PyTree, num_envs: int, shards: int) ->
         return [_empty(one, trajectory, num_envs, size) for one, size in zip(buffers, sizes, strict=True)]
 
     def ready(feed: list[Ring]) -> Bool[Array, ""]:
-        least = [_least(one, num_envs * shards) for one in buffers]
-        enough = [ring.is_full | (ring.current_index >= count) for ring, count in zip(feed, least, strict=True)]
+        counts = [least_held(one, num_envs * shards) for one in buffers]
+        enough = [ring.is_full | (ring.current_index >= count) for ring, count in zip(feed, counts, strict=True)]
         return jnp.stack(enough).all()
 
-    num_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(jax.eval_shape(init)))
-    return Feed(init, put, take, ready, num_bytes)
+    empty = jax.eval_shape(init)
+    samples = jax.eval_shape(take, empty, trajectory, jax.eval_shape(jax.random.key, 0)).samples
+    return Feed(init, put, take, ready, num_bytes(empty), num_bytes(samples), sum(sizes) * num_envs)
 
 
 def several_feeds(one: Feed, count: int) -> Feed:
@@ -96,7 +102,8 @@ def several_feeds(one: Feed, count: int) -> Feed:
         assert one.ready is not None
         return jnp.stack([one.ready(fed) for fed in feeds]).all()
 
-    return Feed(lambda: [one.init() for _ in range(count)], lambda feeds, _: feeds, take, ready, count * one.num_bytes)
+    sizes = (count * size for size in (one.num_bytes, one.sample_bytes, one.timesteps))
+    return Feed(lambda: [one.init() for _ in range(count)], lambda feeds, _: feeds, take, ready, *sizes)
 
 
 def timesteps(feed: PyTree) -> int:
@@ -113,10 +120,10 @@ def updates_before_learning(replay: PyTree, num_envs: int, length: int) -> int:
         num_envs: environments of a seed, over all devices.
         length: T, the steps of a rollout.
     """
-    return max((-(-_least(one, num_envs) // length) - 1 for one in wanted(replay)), default=0)
+    return max((-(-least_held(one, num_envs) // length) - 1 for one in wanted(replay)), default=0)
 
 
-def _least(one: Replay, num_envs: int) -> int:
+def least_held(one: Replay, num_envs: int) -> int:
     """Timesteps per environment that a buffer must hold before it is sampled."""
     return max(one.length, -(-one.warm_up // num_envs))
 
@@ -160,7 +167,7 @@ def _size(one: Replay, num_envs: int, shards: int, length: int) -> int:
             f"buffer_size {one.capacity} is too small for {num_envs * shards} environments with rollouts of {length} "
             f"and sequences of {one.length} steps; it must be at least {least}."
         )
-    warm_up = _least(one, num_envs * shards)
+    warm_up = least_held(one, num_envs * shards)
     if warm_up > per_env:
         least = -(-warm_up // length) * length * num_envs * shards
         raise InputError(

@@ -219,7 +219,7 @@ def compile_host_program(
         start,
         template,
         1,
-        feed.num_bytes * layout.seeds,
+        feed,
         play,
         close,
     )

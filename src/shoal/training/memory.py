@@ -51,7 +51,7 @@ def timestep_bytes(spec: EnvSpec) -> int:
 
 
 def check_run(
-    spec: EnvSpec, learner: PyTree, seeds: int, num_envs: int, length: int, drawn: int, devices: np.ndarray
+    spec: EnvSpec, learner: PyTree, seeds: int, num_envs: int, length: int, sample_bytes: int, devices: np.ndarray
 ) -> None:
     """Check that parameters, rollouts, and samples from a replay buffer each fit in memory.
 
@@ -61,7 +61,7 @@ def check_run(
         seeds: S.
         num_envs: E of each seed, on all devices together.
         length: T.
-        drawn: timesteps sampled from the replay buffers for one update of one seed.
+        sample_bytes: of what one update draws from the replay buffers, for all seeds of one device.
         devices: [seed shards, environment shards], the run's devices; CPU devices share one memory.
 
     Raises:
@@ -83,8 +83,8 @@ def check_run(
         there,
         "num_envs, rollout_length or seeds",
     )
-    samples = seeds * drawn * timestep_bytes(spec) // (1 if shared else devices.size)
-    _refuse(f"Samples of {bounds_text(seeds * drawn)} timesteps", samples, there, "batch_size, gradient_steps or seeds")
+    samples = sample_bytes * (devices.size if shared else 1)
+    _refuse("The samples of one update", samples, there, "batch_size, gradient_steps or seeds")
 
 
 def check_episode_memory(spec: EnvSpec, seeds: int, episodes: int, length: int, name: str) -> None:
@@ -117,7 +117,7 @@ def check_memory(per_device: int, devices: np.ndarray, timesteps: int, seeds: in
     Args:
         per_device: bytes on each device.
         devices: the run's devices, an array of any shape; CPU devices share one memory.
-        timesteps: capacity of one seed's buffer.
+        timesteps: that one seed's buffer holds.
         seeds: number of buffers.
 
     Raises:

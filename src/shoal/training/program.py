@@ -191,8 +191,8 @@ class Program(NamedTuple):
     """Shapes of the state, without computing it; its arguments are those of ``init`` after the keys."""
     capacity: int
     """The largest n."""
-    replay_bytes: int
-    """Bytes of the replay buffers of all seeds on one device."""
+    feed: Feed
+    """Of one seed on one device."""
     play: Any = None
     """(learner, key, episodes, greedy) -> returns, lengths and metrics of whole episodes in the worker processes of
     training; None, or a result of None, without such processes."""
@@ -264,7 +264,7 @@ def compile_program(
         lambda state: compiling(lambda: state)(),
         template,
         capacity,
-        of_seed.feed.num_bytes * layout.seeds,
+        of_seed.feed,
         ahead=partial(compiling, shapes),
     )
 

@@ -291,14 +291,10 @@ class Population:
         env = with_starts(self.env, settings.num_starts)
         program = compile_program(env, self.algorithm, layout, settings.rollout_length, capacity)
         given = (filled,) if columns else ()
-        buffers = feed.wanted(self.algorithm.replay)
-        drawn = sum(one.draws * one.batch * one.length for one in buffers)
-        size = entries, settings.num_envs, settings.rollout_length, drawn
+        size = entries, settings.num_envs, settings.rollout_length, program.feed.sample_bytes * layout.seeds
         memory.check_run(self.env.spec, program.template(*given).learner, *size, layout.mesh.devices)
-        if buffers:
-            memory.check_memory(
-                program.replay_bytes, layout.mesh.devices, sum(one.capacity for one in buffers), entries
-            )
+        if feed.wanted(self.algorithm.replay):
+            checks.check_buffers(program.feed, layout, entries)
         memory.check_episode_memory(self.env.spec, entries, self.tuning.episodes, self.env.spec.horizon, "episodes")
         return program, layout, filled
 
