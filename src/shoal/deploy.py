@@ -146,7 +146,7 @@ class Policies:
     where its policy chose an illegal one.
 
     Decentralised policies (``Algorithm.acts_on`` is ``own``) read each agent's own observation only, and
-    :meth:`agent` returns the policy of a single agent.
+    :meth:`agent` returns the policy of a single agent; also where opponents or another side of the team read more.
     """
 
     def __init__(
@@ -381,13 +381,13 @@ class Policies:
             sample_seed: seed of the samples, which agents that draw alike should not share.
 
         Raises:
-            InputError: the agent is unknown, or the algorithm acts on all observations.
+            InputError: the agent is unknown, or its policy reads all agents' observations or the global state.
         """
-        index = self._index(name)
+        index, algorithm = self._alone(name)
         policy = self._learner.policy
         team = Policies(
             self._trained_for,
-            self._algorithm,
+            algorithm,
             policy,
             greedy=self.greedy,
             seed=sample_seed,
@@ -397,14 +397,14 @@ class Policies:
         team._told = self._told
         return AgentPolicy(team, index)
 
-    def _index(self, name: str | int | np.integer) -> int:
-        """The index of an agent that acts alone."""
-        if self._algorithm.acts_on != "own":
-            raise InputError(
-                "No agent of this team acts alone: each reads all observations, or an opponent in the team does, as "
-                "scripts do; act with the whole team."
-            )
-        return self._named(name)
+    def _alone(self, name: str | int | np.integer) -> tuple[int, Algorithm]:
+        """The index of an agent that acts alone, and what acts for it."""
+        index = self._named(name)
+        algorithm = self._algorithm.acting_alone(index)
+        if algorithm.acts_on != "own":
+            reads = "the global state" if algorithm.acts_on == "state" else "all agents' observations"
+            raise InputError(f"{self.agents[index]} does not act alone: its policy reads {reads}; use the whole team.")
+        return index, algorithm
 
     def _mover(self, turn: Any) -> int:
         """The index of the agent on turn; a name may be a number, too."""
@@ -445,8 +445,8 @@ class Policies:
         """
         path = with_home(path)
         check_path(path, format)
-        index = None if agent is None else self._index(agent)
-        function = policy_function(self._trained_for, self._algorithm, self._learner.policy, self._wrapping)
+        index, algorithm = (None, self._algorithm) if agent is None else self._alone(agent)
+        function = policy_function(self._trained_for, algorithm, self._learner.policy, self._wrapping)
         if not self.greedy:
             drawn = [name for name in ("probabilities", "normal_mean", "mean") if name in function.outputs]
             source = {"normal_mean": "normal_mean and normal_std", "mean": "mean and std"}

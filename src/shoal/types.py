@@ -204,6 +204,14 @@ class Algorithm(NamedTuple):
     guided: bool = False
     """Whether a learner with its critic draws actions from another policy than the one that is deployed, as a guide of
     training does. Replays then leave out the critic."""
+    alone: "Callable[[int], Algorithm] | None" = None
+    """Where several algorithms act in one team, such as those of sides: agent -> an algorithm for acting only, with the
+    same learner, which computes the actions of that agent's side and zeros for all others, and acts on what that side
+    acts on. None: one algorithm acts for all agents. Call it through :meth:`acting_alone`."""
+
+    def acting_alone(self, agent: int) -> "Algorithm":
+        """What acts for one agent, whatever acts for the others: see ``alone``."""
+        return self if self.alone is None else self.alone(agent)
 
 
 class Batched(NamedTuple):

@@ -65,7 +65,7 @@ def test_mat_is_evaluated_and_drawn(
 
 
 def test_a_single_agent_of_mat_cannot_act(run: library.Run) -> None:
-    with pytest.raises(InputError, match=r"^No agent of this team acts alone: .* act with the whole team\.$"):
+    with pytest.raises(InputError, match=r" does not act alone: its policy reads .*; use the whole team\.$"):
         library.load(run.folder).agent(0)
 
 

@@ -174,7 +174,7 @@ def saved(name: str, spec: EnvSpec, **flags: Any) -> SavedOpponents:
     """The team of :func:`policies` as opponents."""
     config, made = override(get(name).Config(), SMALL | flags), policies(name, spec, **SMALL, **flags)
     one = jax.tree.map(lambda x: np.asarray(x)[None], made._learner.policy)
-    return SavedOpponents(name, config, Settings(), one, None)
+    return SavedOpponents(name, config, override(Settings(), {"separate_sides": False}), one, None)
 
 
 SPACES = [[["box", [dim]], ["index", 5, 0]] for dim in (16, 16, 16, 14)]
@@ -196,6 +196,41 @@ QUICK_SIDES = ("algorithms of scattered agents", "competing teams", "a script")
 @pytest.mark.parametrize("name", [pytest.param(x, marks=() if x in QUICK_SIDES else pytest.mark.slow) for x in SIDES])
 def test_sides_and_opponents_are_exported(name: str, tmp_path: Path) -> None:
     check_same(SIDES[name](), tmp_path)
+
+
+ALONE: dict[str, tuple[Callable[[], Policies], int]] = {
+    "beside random play": (lambda: of_sides("mappo", TAG, opponents_in("random", TAG), ("0", "2")), 2),
+    "beside a sequence model": (lambda: of_sides("mappo+mat", TAG, sides=(2, 1, 2, 1)), 3),
+    "beside a saved sequence model": (lambda: of_sides("mappo", TAG, saved("mat", TAG)), 1),
+    "a saved one": (lambda: of_sides("mat", TAG, saved("ippo", TAG, recurrent=4)), 3),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_an_agent_acts_alone_whatever_acts_for_the_other_sides(name: str, tmp_path: Path) -> None:
+    """As in the team, and its model has neither the others' observations nor their recurrent states."""
+    made, i = ALONE[name]
+    team = made()
+    alone, spec = team.agent(i), team.spec
+    model = Model(team.export(tmp_path / "policy.onnx", agent=i))
+    assert len(model.state) == (name == "a saved one")
+    draws, acted = observations(spec, 1), set()
+    for _ in range(STEPS):
+        obs, legal = next(draws)
+        wanted = team.act(obs, legal, state=np.zeros(spec.state_dim))[i]
+        own, mask = obs[i, : spec.obs_dims[i]], legal[i, : spec.action_dims[i]]
+        found = model.act(observation=own, legal=mask, alive=np.ones((), bool))
+        assert alone.act(own, mask) == wanted and (found["action"] == wanted).all()
+        acted.add(int(wanted))
+        possible = np.where(mask, found["probabilities"][0], -1.0)
+        assert possible.argmax() == wanted or not mask.all()
+    assert len(acted) > 1, "the agent always does the same"
+
+
+def test_an_agent_beside_others_that_read_more_is_told_apart_from_them() -> None:
+    team = of_sides("mappo", TAG, saved("mat", TAG))
+    with pytest.raises(InputError, match=r"agent_0 does not act alone: its policy reads all agents' observations"):
+        team.agent("agent_0")
 
 
 @pytest.mark.parametrize("recurrent", [None, 4])
@@ -325,7 +360,7 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence(tmp_path: Path, monkey
     team = policies("mat", registry.make("mpe/simple_speaker_listener").spec, **SMALL)
     with pytest.raises(InputError, match=r"must end in \.onnx; the description is written beside it as \.onnx\.json"):
         team.export(tmp_path / "policy.pt")
-    with pytest.raises(InputError, match="No agent of this team acts alone"):
+    with pytest.raises(InputError, match="does not act alone: its policy reads all agents' observations"):
         team.export(tmp_path / "policy.onnx", agent=0)
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(InputError, match=r"Export to ONNX needs onnx: pip install 'onnx>="):

@@ -56,7 +56,8 @@ def write_policy(path: Path, function: PolicyFunction, form: Format, title: str,
     if any(operation.name.startswith(("random_", "threefry")) for operation in program.operations):
         raise InputError(
             "The policy draws random numbers even where it acts greedily, as scripts, opponents that play at random "
-            "and the members of an ensemble do, and a model has none: it cannot be exported."
+            "and the members of an ensemble do, and a model has none: it cannot be exported. Beside such opponents, "
+            "export the agents that learned one by one (agent)."
         )
     model = to_onnx(program, "policy", {"title": title}) if form == "onnx" else _stablehlo(function)
     description = described(function, form) | {"mode": mode, "file": path.name, "title": title}

@@ -18,8 +18,8 @@ from jaxtyping import Array, PRNGKeyArray
 from shoal.bounds import Bounds, Count, check_bounds
 from shoal.errors import InputError
 from shoal.sides.reward_normalisation import each_buffer
-from shoal.sides.sides import Side, narrowed, of_all_sides
-from shoal.types import Algorithm, Box, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
+from shoal.sides.sides import Side, joint_action, narrowed, of_all_sides, of_one_side
+from shoal.types import Algorithm, EnvSpec, Experience, Learner, Metrics, PyTree, Replay, Step, Trajectory
 
 PAST = "past"
 """The value of ``opponents`` for self-play against past selves."""
@@ -176,9 +176,7 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
         frozen_policies: policies for the whole team, of which the other agents' actions are taken.
     """
     side = Side(1, who, narrowed(spec, who), algorithm)
-    box = isinstance(spec.action, Box)
     others = tuple(i for i in range(spec.num_agents) if i not in who)
-    order = np.argsort([*who, *others])
 
     def mine(traj: Trajectory) -> Trajectory:
         return side.trajectory(traj._replace(carry=(traj.carry.own,)))
@@ -192,9 +190,7 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
         key_own, key_frozen = jax.random.split(key)
         own, action, extras = algorithm.act(learner, carry.own, side.step(step), key_own, greedy)
         theirs, actions = act_frozen(frozen_policies, carry.frozen_policies, step, key_frozen, greedy)
-        if box:
-            action = jnp.pad(action, ((0, 0), (0, 0), (0, spec.action.width - action.shape[-1])))
-        joint = jnp.concatenate([action.astype(actions.dtype), actions[:, np.array(others, int)]], 1)[:, order]
+        joint = joint_action(spec, [(who, action.astype(actions.dtype)), (others, actions[:, np.array(others, int)])])
         return OpposedCarry(own, theirs), joint, {side.name + name: x for name, x in extras.items()}
 
     def inspect(
@@ -218,6 +214,24 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
     def stored(one: Replay) -> Replay:
         return one._replace(keep=lambda traj: one.keep(mine(traj)))
 
+    def alone(agent: int) -> Algorithm:
+        if agent in who:
+            return of_one_side(spec, side, agent, lambda learner: learner)
+        acting = frozen_policies.algorithm.acting_alone(agent)
+        frozen = FrozenPolicies(acting, frozen_policies.policies)
+
+        def act(
+            learner: Learner, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+        ) -> tuple[PyTree, Array, dict[str, Array]]:
+            return *act_frozen(frozen, carry, step, key, greedy), {}
+
+        def inspect(
+            learner: Learner, carry: PyTree, step: Step, action: Array, extras: dict[str, Array]
+        ) -> dict[str, Array]:
+            return told_by_frozen(frozen, carry, step, action)
+
+        return acting._replace(act=act, inspect=inspect if acting.inspect else None)
+
     widest: Any = max((algorithm.acts_on, frozen_policies.algorithm.acts_on), key=("own", "team", "state").index)
     return algorithm._replace(
         initial_carry=initial_carry,
@@ -227,4 +241,5 @@ def against(algorithm: Algorithm, spec: EnvSpec, who: tuple[int, ...], frozen_po
         replay=each_buffer(stored, algorithm.replay),
         inspect=inspect if algorithm.inspect or frozen_policies.algorithm.inspect else None,
         observe=observe if algorithm.observe else None,
+        alone=alone,
     )

@@ -252,8 +252,6 @@ def make_each(
 
 
 def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
-    order = np.argsort(np.concatenate([side.who for side in sides]))
-
     def joined(learners: list[Learner]) -> Learner:
         policy, critic, optimiser, statistics, updates = zip(*learners, strict=True)
         return Learner(policy, critic, optimiser, statistics, updates[0])  # all are updated equally often
@@ -268,12 +266,10 @@ def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
         carries, actions, extras = [], [], {}
         for side, own, k in zip(sides, carry, jax.random.split(key, len(sides)), strict=True):
             own, action, noted = side.algorithm.act(side.learner(learner), own, side.step(step), k, greedy)
-            if isinstance(spec.action, Box):
-                action = jnp.pad(action, ((0, 0), (0, 0), (0, spec.action.width - action.shape[-1])))
             carries.append(own)
-            actions.append(action)
+            actions.append((side.who, action))
             extras |= {side.name + name: x for name, x in noted.items()}
-        return tuple(carries), jnp.concatenate(actions, 1)[:, order], extras
+        return tuple(carries), joint_action(spec, actions), extras
 
     def inspect(
         learner: Learner, carry: PyTree, step: Step, action: Array, extras: dict[str, Array]
@@ -307,10 +303,44 @@ def _joined(spec: EnvSpec, sides: Sequence[Side]) -> Algorithm:
     unequal = [f"{one} (side {side.number})" for side in sides if (one := side.algorithm.unequal_rewards)]
     replay = replay if any(replay) else ()
     stochastic, guided = (any(getattr(side.algorithm, name) for side in sides) for name in ("stochastic", "guided"))
+
+    def alone(agent: int) -> Algorithm:
+        side = next(side for side in sides if agent in side.who)
+        return of_one_side(spec, side, agent, side.learner)
+
     return Algorithm(
         init, initial_carry, act, update, widest, replay, " and ".join(unequal), inspect,
-        stochastic=stochastic, guided=guided, observe=observe,
+        stochastic=stochastic, guided=guided, observe=observe, alone=alone,
     )  # fmt: skip
+
+
+def of_one_side(spec: EnvSpec, side: Side, agent: int, own: Callable[[Learner], Learner]) -> Algorithm:
+    """``Algorithm.alone`` of a team of sides.
+
+    Args:
+        spec: the whole team's.
+        side: the side of ``agent``.
+        agent: its index in the whole team.
+        own: the learner of the side, from the team's.
+    """
+    algorithm = side.algorithm.acting_alone(side.who.index(agent))
+    others = tuple(i for i in range(spec.num_agents) if i not in side.who)
+
+    def act(
+        learner: Learner, carry: PyTree, step: Step, key: PRNGKeyArray, greedy: bool
+    ) -> tuple[PyTree, Array, dict[str, Array]]:
+        carry, action, extras = algorithm.act(own(learner), carry, side.step(step), key, greedy)
+        zeros = jnp.zeros((action.shape[0], len(others), *action.shape[2:]), action.dtype)
+        return carry, joint_action(spec, [(side.who, action), (others, zeros)]), extras
+
+    def inspect(
+        learner: Learner, carry: PyTree, step: Step, action: Array, extras: dict[str, Array]
+    ) -> dict[str, Array]:
+        assert algorithm.inspect is not None
+        told = algorithm.inspect(own(learner), carry, side.step(step), side.taken(action), extras)
+        return of_all_sides(spec, step.alive.shape[0], [(side.who, told), (others, {})])
+
+    return algorithm._replace(act=act, inspect=inspect if algorithm.inspect else None, alone=None)
 
 
 def _side(number: int, name: str, module: Any, spec: EnvSpec, who: tuple[int, ...], config: Any, one: MakeOne) -> Side:
@@ -318,6 +348,22 @@ def _side(number: int, name: str, module: Any, spec: EnvSpec, who: tuple[int, ..
         return Side(number, who, spec, one(module, spec, config))
     except InputError as error:
         raise InputError(f"Side {number} ({name}): {error}") from None
+
+
+def joint_action(spec: EnvSpec, actions: Sequence[tuple[tuple[int, ...], Array]]) -> Array:
+    """The actions of a whole team from its sides'.
+
+    Args:
+        spec: the whole team's.
+        actions: of each side, its agents and their actions [E, n] or [E, n, A_side]. Every agent is of one side.
+
+    Returns:
+        [E, N], or [E, N, A] padded with zeros.
+    """
+    rows = [action for _, action in actions]
+    if isinstance(spec.action, Box):
+        rows = [jnp.pad(x, ((0, 0), (0, 0), (0, spec.action.width - x.shape[-1]))) for x in rows]
+    return jnp.concatenate(rows, 1)[:, np.argsort(np.concatenate([who for who, _ in actions]))]
 
 
 def of_all_sides(

@@ -162,7 +162,8 @@ class TuningReport:
         lines = [f"{self.study.name}: {count}"]
         for method in self.methods:
             word = "recorded" if method.name in self.records else "missing"
-            lines.append(f"  {word}  {method.title} in {', '.join(method.environments)}  ({method.name})")
+            where = "" if "environment" in method.values else f" in {', '.join(method.environments)}"
+            lines.append(f"  {word}  {method.title}{where}  ({method.name})")
             lines += [f"    {line}" for line in plan_of(method, self.searches.get(method.name))]
         return "\n".join(lines)
 

@@ -197,9 +197,8 @@ def _rung(
                 f", round {turn + 1}" if method.tuning.rounds > 1 else ""
             )
             named, count = f" with {structure.name}" if structure.name else "", len(structure.trials)
-            say(
-                f"{method.title} in {setting.cell.environment}, {place}: {count} trial{'s' if count > 1 else ''}{named}"
-            )
+            where = "" if "environment" in method.values else f" in {setting.cell.environment}"
+            say(f"{method.title}{where}, {place}: {count} trial{'s' if count > 1 else ''}{named}")
             began = time.monotonic()
             search.trains_here()
             _store(search, folder)
