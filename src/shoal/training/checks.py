@@ -142,18 +142,18 @@ def check_buffers(one: feed.Feed, layout: Layout, seeds: int) -> str:
 def _of_replay(spec: EnvSpec, replays: Sequence[Replay], settings: Settings) -> list[str]:
     """Warnings of what a run never learns from, and of schedules that are over when it begins to learn."""
     found, per_update = [], settings.steps_per_update
+    reason = reason_of_filling(replays, settings.num_envs)
     waiting = feed.updates_before_learning(replays, settings.num_envs, settings.rollout_length)
     if settings.num_updates <= waiting:
         found.append(
             f"A run of {settings.last_step:,} steps has no update, the first of which takes "
-            f"{(waiting + 1) * per_update:,}: the replay buffer is filled first "
-            f"({_reason(replays, settings.num_envs)})."
+            f"{(waiting + 1) * per_update:,}: the replay buffer is filled first ({reason})."
         )
     elif settings.schedule_updates <= waiting:
         found.append(
             f"Schedules of schedule_steps {settings.schedule_updates * per_update:,} are over when learning begins, "
-            f"after {waiting * per_update:,} steps ({_reason(replays, settings.num_envs)}): rates and exploration have "
-            "their final values from the second update on."
+            f"after {waiting * per_update:,} steps ({reason}): rates and exploration have their "
+            "final values from the second update on."
         )
     shortest = min((one.length for one in replays if one.starts is not None), default=spec.horizon)
     if shortest < spec.horizon:
@@ -164,8 +164,8 @@ def _of_replay(spec: EnvSpec, replays: Sequence[Replay], settings: Settings) -> 
     return found
 
 
-def _reason(replays: Sequence[Replay], num_envs: int) -> str:
-    """What a replay buffer waits for longest, for messages."""
+def reason_of_filling(replays: Sequence[Replay], num_envs: int) -> str:
+    """What the replay buffers wait for longest, for messages."""
     one = max(replays, key=lambda one: feed.least_held(one, num_envs))
     if one.warm_up >= one.length * num_envs:
         return f"learning_starts {one.warm_up:,}"

@@ -280,8 +280,9 @@ def test_a_rung_is_at_least_an_update(tmp_path: Path) -> None:
 def test_something_is_learned_before_the_first_rung(tmp_path: Path) -> None:
     text = TUNING.replace("mappo", "qmix").replace("epochs = 1\nminibatches = 1", "learning_starts = 1024")
     path = write_tuning_file(tmp_path, text)
-    assert refused(path).startswith(
-        f"{path}: qmix, variant tuned: learning_starts is above the 512 steps of the first "
+    assert refused(path) == (
+        f"{path}: qmix, variant tuned: the first rung has no update: its 512 steps only fill the replay buffer "
+        "(learning_starts 1,024); lower that, or raise steps or lower rungs in [tuning]."
     )
 
 

@@ -177,9 +177,10 @@ class Instance:
         built = build(self.setting.algorithm, self.env, self.config, one)
         waiting = feed.updates_before_learning(built.algorithm.replay, one.num_envs, one.rollout_length)
         if waiting >= self.updates[0]:
+            reason = checks.reason_of_filling(feed.wanted(built.algorithm.replay), one.num_envs)
             raise InputError(
-                f"learning_starts is above the {self.updates[0] * one.steps_per_update} steps of the first rung, "
-                f"which has no update then; lower it, or raise steps or lower rungs in [tuning]."
+                f"the first rung has no update: its {self.updates[0] * one.steps_per_update:,} steps only fill the "
+                f"replay buffer ({reason}); lower that, or raise steps or lower rungs in [tuning]."
             )
         return built
 
