@@ -346,7 +346,7 @@ def test_invalid_input_is_refused(tmp_path: Path, trained: Agent) -> None:
         ({}, "needs an algorithm and an environment, or the folder"),
         ({"algorithm": "mappo"}, "mappo needs an environment"),
         ({"algorithm": "qmix", "folder": trained.folder}, "holds a run, whose algorithm .* keeps: omit 'qmix'"),
-        ({"folder": trained.folder, "seeds": 2}, "takes no flags"),
+        ({"folder": trained.folder, "seeds": 2}, "takes no flags but stop_at and time_budget"),
         ({"folder": tmp_path}, "no run"),
         ({"algorithm": "mappo", "environment": toys.busy, "folder": trained.folder}, "already contains a run"),
         ({"algorithm": "mappo", "environment": toys.busy, "hiden": (3,)}, "hiden"),
@@ -371,6 +371,54 @@ def test_a_callback_s_stop_ends_one_part(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(Continued, "run", run)
     library.agent("mappo", toys.busy, folder=tmp_path / "run", **FLAGS).train(48).train(24)
     assert before == ["", ""]
+
+
+def ends_of(agent: Agent) -> tuple[float, float | None]:
+    """What ``run.json`` holds."""
+    settings = library.open_run(agent.folder, toys.busy).settings
+    return settings.steps, settings.time_budget
+
+
+def test_a_part_that_a_limit_leaves_nothing_to_train_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And leaves run.json as it is."""
+    folder = tmp_path / "run"
+    agent = library.agent("mappo", toys.busy, folder=folder, **FLAGS | {"time_budget": 1e-6})
+    agent.train(72)
+    assert agent.steps == 24 and ends_of(agent) == (72, 1e-6)
+    capsys.readouterr()
+    agent.train(48)
+    assert agent.steps == 24 and ends_of(agent) == (72, 1e-6)
+    told = "Nothing was trained: this run has ended at step 24 of 72: 1e-6 s of training are used up; "
+    assert capsys.readouterr().err == f"{told}shoal.agent(folder={str(folder)!r}, time_budget=None) goes on with it.\n"
+    settings, agent.run.by_name = agent.run.settings, False
+    reached = ending.Standing(1, best=(2.0,) * settings.seeds)
+    sentence = agent._parts._how_to_go_on(replace(settings, stop_at=1.0), reached)
+    assert sentence.endswith(f"(folder={str(folder)!r}, environment=..., stop_at=None) goes on with it.")
+    assert library.agent(folder=folder, environment=toys.busy, time_budget=None).run.settings.time_budget is None
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"time_budget": 0}, "time_budget must be above 0"),
+        ({"stop_at": 1}, "requires eval_every"),
+    ]
+    for given, message in refused:
+        with pytest.raises(InputError, match=message):
+            library.agent(folder=folder, environment=toys.busy, **given)
+
+
+def test_an_agent_goes_by_settings_that_others_have_changed(tmp_path: Path) -> None:
+    """Another agent changes a limit, and resuming also a setting with which the trainer is made."""
+    folder = tmp_path / "run"
+    agent = library.agent("mappo", toys.busy, folder=folder, **FLAGS | {"time_budget": 1e-6})
+    agent.train(72)
+    with library.agent(folder=folder, environment=toys.busy, time_budget=None, progress=False) as other:
+        assert other.train(24).steps == 48 and ends_of(other) == (48, None)
+    assert agent.train(24).steps == 72 and ends_of(agent) == (72, None)
+    changed: dict[str, Any] = {"steps": 96, "time_budget": 1e6, "checkpoint_seconds": 5}
+    library.resume(folder, environment=toys.busy, progress=False, eval_episodes=0, **changed)
+    assert agent.train(24).steps == 120 and ends_of(agent) == (120, 1e6)
+    assert library.open_run(folder, toys.busy).settings.checkpoint_seconds == 5
+    agent.close()
 
 
 @pytest.fixture

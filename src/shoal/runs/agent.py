@@ -20,6 +20,7 @@ from shoal.config.resolve import configured
 from shoal.deploy import Policies, check_given
 from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
+from shoal.options.flags import override
 from shoal.runs.api import announce, check_folder, new_run, trainer_of
 from shoal.runs.final_evaluation import write_evaluation
 from shoal.runs.init_from import check_source, start_from
@@ -45,12 +46,18 @@ from shoal.system.files import remove, writing
 from shoal.training import ending, feed
 from shoal.training.callbacks import Given, Hooks, accepted, with_callbacks
 from shoal.training.evaluation import Evaluation, Evaluator, check_episodes, check_mode
-from shoal.training.settings import Settings
+from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.sharding import one_device_per_core
 from shoal.training.trainer import Continued
 from shoal.trust.run_file import config_of_run, own_record
 from shoal.types import PyTree
 from shoal.video.encode import Picture
+
+_LIMITS = frozenset({"stop_at", "time_budget"})
+"""Settings that end a run before its last step; nothing that is compiled depends on them."""
+_SHARED = CHANGEABLE - {"steps", "devices", "workers", "num_workers", "worker_timeout", "address"}
+"""Settings that an agent takes over where another process has changed them. It counts steps itself, and each process
+has its own means of computing."""
 
 
 def agent(
@@ -78,7 +85,7 @@ def agent(
         progress: show the progress line.
         preset: a preset file.
         trust: see :func:`shoal.open_run`.
-        flags: as in :func:`shoal.train`.
+        flags: as in :func:`shoal.train`; for an earlier run only its limits, ``stop_at`` and ``time_budget``.
 
     Raises:
         InputError: an argument is invalid, or the folder is in use.
@@ -86,9 +93,12 @@ def agent(
     if algorithm is None:
         if folder is None:
             raise InputError("An agent needs an algorithm and an environment, or the folder of an earlier run.")
-        if flags or env or preset is not None:
-            raise InputError("An earlier run keeps its values, so an agent that continues it takes no flags.")
-        return _opened(path_of(folder), environment, trust, progress)
+        if env or preset is not None or not flags.keys() <= _LIMITS:
+            raise InputError(
+                f"An earlier run keeps its values, so an agent that continues it takes no flags but "
+                f"{' and '.join(sorted(_LIMITS))}."
+            )
+        return _opened(path_of(folder), environment, trust, progress, flags)
     _check_both_named(algorithm, environment, folder)
     found = configured(algorithm, environment, env=env, flags=flags, preset=preset)
     where = _temporary_folder() if folder is None else path_of(folder)
@@ -115,14 +125,16 @@ def _temporary_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"shoal-{secrets.token_hex(8)}" / "run"
 
 
-def _opened(folder: Path, environment: Any, trust: bool, progress: bool) -> "Agent":
-    """An agent that goes on with an earlier run."""
+def _opened(folder: Path, environment: Any, trust: bool, progress: bool, limits: dict[str, Any]) -> "Agent":
+    """An agent that goes on with an earlier run, with these limits in place of the run's."""
     check_trainable(folder)
     manifest.read_run_json(folder)
     run = open_run(folder, environment, trust=trust)
     permit_training(run, trust, {})
-    run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
     opened = Agent(run, progress, lambda run: keep_resumed(run, permitted=trust or environment is None))
+    run.settings = replace(run.settings, schedule_steps=run.settings.schedule_steps or run.settings.steps)
+    run.settings = override(run.settings, limits)
+    run.settings.check()
     _ = run.env  # raises if it cannot be built
     if run.settings.opponent_options.opponents == PAST:
         run.settings = _with_fixed_pool(run)
@@ -361,7 +373,9 @@ class _Parts:
 
     def __init__(self, run: Run, progress: bool, keep: Callable[[Run], None], private: bool):
         """Prepare; nothing is compiled or written. Arguments are those of :class:`Agent`."""
-        self.run, self._progress, self._keep, self._private = run, progress, keep, private
+        self.run, self._progress, self._write, self._private = run, progress, keep, private
+        self._recorded = run.settings
+        """The settings in ``run.json`` when it was last read or written here."""
         self._trainer: Continued | None = None
         self._lock: Lock | None = None
         if run.settings.devices != 1:
@@ -388,12 +402,14 @@ class _Parts:
             updates = done - int(-steps // settings.steps_per_update)
             settings = replace(settings, steps=float(updates * settings.steps_per_update))
             settings.check()
-            self.run.settings = settings
-            beyond = self.run.settings.steps - done * settings.steps_per_update - float(steps)
-            trainer.at = trainer.at._replace(beyond=trainer.at.beyond + beyond, stopped="")  # checkpoints keep it
-            self._warn_of_schedule(trainer)
-            trainer.until(self.run.settings)
-            self._keep(self.run)
+            trainer.at = trainer.at._replace(stopped="")
+            trainer.until(settings)
+            if not trainer.ended:  # by a limit of the run; otherwise nothing is trained, and run.json stays as it is
+                self.run.settings = settings
+                beyond = settings.steps - done * settings.steps_per_update - float(steps)
+                trainer.at = trainer.at._replace(beyond=trainer.at.beyond + beyond)  # checkpoints keep it
+                self._warn_of_schedule(trainer)
+                self._keep()
             with with_callbacks(self.run, trainer, hooks):
                 finished = self.run.finished = trainer.run()
             if hooks:  # which have closed the trainer
@@ -401,9 +417,18 @@ class _Parts:
                 if isinstance(self.run.env, HostEnvironment):
                     self.close()
             if finished and trainer.update == done:
-                trainer.progress.warn(ending.sentence(self.run.settings, trainer.at))
+                trainer.progress.warn(self._how_to_go_on(settings, trainer.at))
         if trainer.stop.asked:  # also during the last update: the program must not go on to the next part
             raise trainer.stop.exception(f"Stopped at step {trainer.step:,}; train() goes on from there.")
+
+    def _how_to_go_on(self, settings: Settings, at: ending.Standing) -> str:
+        """The message for a part in which a limit of the run left nothing to train."""
+        given = "" if self.run.by_name else ", environment=..."
+        without = "".join(f", {name}=None" for name in sorted(_LIMITS.intersection(ending.more(settings, at))))
+        return (
+            f"Nothing was trained: this run has ended {ending.reason(settings, at)}; "
+            f"shoal.agent(folder={str(self.run.folder)!r}{given}{without}) goes on with it."
+        )
 
     def _warn_of_schedule(self, trainer: Continued) -> None:
         settings, config = self.run.settings, self.run.config
@@ -434,6 +459,7 @@ class _Parts:
             try:
                 with discarded_on_failure(self.run, self._guard):
                     newest = Checkpoints(self.run.folder / "checkpoints").latest()
+                    self._take_over()
                     if self._trainer is None:
                         self._trainer = self._made(newest)
                     elif newest not in (None, self._trainer.update):  # somebody else has trained on
@@ -445,6 +471,27 @@ class _Parts:
                 raise
             finally:
                 self._lock = None
+
+    def _keep(self) -> None:
+        self._write(self.run)
+        self._recorded = self.run.settings
+
+    def _take_over(self) -> None:
+        """Take over settings that somebody else, such as :func:`shoal.resume`, has changed in ``run.json``.
+
+        A trainer is made again unless only limits have changed.
+        """
+        if not (self.run.folder / manifest.RUN_JSON).is_file():  # a new run
+            return
+        before, there = self._recorded, config_of_run(self.run.folder)["settings"]
+        self._recorded = override(before, {name: there[name] for name in _SHARED | {"steps"}}, lone=False)
+        now = {name: getattr(self._recorded, name) for name in _SHARED}
+        changed = {name: value for name, value in now.items() if value != getattr(before, name)}
+        if "schedule_steps" in changed:
+            changed["schedule_steps"] = self._recorded.schedule_steps or self._recorded.steps
+        self.run.settings = replace(self.run.settings, **changed)
+        if not changed.keys() <= _LIMITS:
+            self.close()
 
     def _made(self, newest: int | None) -> Continued:
         """A trainer of the run, restored from its newest checkpoint."""
@@ -461,7 +508,7 @@ class _Parts:
                     trainer.check_untrained()
                     if self.run.settings.init_from:
                         start_from(trainer, Path(self.run.settings.init_from))
-                self._keep(self.run)
+                self._keep()
                 announce(self.run, trainer)
             except BaseException:
                 trainer.close()
