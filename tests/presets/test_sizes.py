@@ -76,13 +76,17 @@ def test_the_command_line_passes_on_what_is_said(shoal: Callable, monkeypatch: p
         raise InputError("enough")
 
     monkeypatch.setattr("shoal.runs.api.train_configured", train)
-    for words in ([], ["--num-envs", "16"], ["--num-envs", "None", "--rollout-length", "128"]):
+    derived = ["--num-envs", "None", "--rollout-length", "128"]
+    for words in ([], ["--num-envs", "16"], derived):
         assert shoal("train", "mappo", "test_sizes:make", *words)[0] == 2
     assert asked == [{}, {"num_envs": 16}, {"num_envs": None, "rollout_length": 128}]
+    assert shoal("train", "mappo", "mpe/simple_spread", *derived)[0] == 2  # over the numbers of a preset
+    assert asked[3:] == [{"num_envs": None, "rollout_length": 128}]
     code, out, _ = shoal("train", "mappo", "test_sizes:make", "--help")
     assert code == 0 and "derived from the length of an episode" in " ".join(out.replace("│", " ").split())
     code, out, _ = shoal("train", "mappo", "mpe/simple_spread", "--help")
-    assert code == 0 and "derived from the length of an episode" not in " ".join(out.replace("│", " ").split())
+    shown = " ".join(out.replace("│", " ").split())
+    assert code == 0 and "None: derived from the length of an episode. (default: 16" in shown
 
 
 def test_a_check_suggests_steps_by_speed_and_sizes_by_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -475,15 +475,21 @@ def _groups(words: Sequence[str], defaults: "Defaults | None", args: Sequence[st
     if words:
         groups |= of_fields(config, _title(algorithms.canonical(words[0])))
     if defaults:
-        groups["run"] = [_by_horizon(flag) if flag.name in defaults.values.sized else flag for flag in groups["run"]]
+        from shoal.config.resolve import SIZES
+
+        sized = defaults.values.sized
+        groups["run"] = [_size(flag, flag.name in sized) if flag.name in SIZES else flag for flag in groups["run"]]
         groups["env"] = of_environment(words[1], defaults.env, args)
     return groups
 
 
-def _by_horizon(flag: Flag) -> Flag:
-    """The flag of a size whose default depends on the episode length, which is known once the environment is built."""
+def _size(flag: Flag, derived: bool) -> Flag:
+    """The flag of a size that may depend on the episode length, which is known once the environment is built.
+
+    By default it does where ``derived``.
+    """
     help = f"{flag.help} None: derived from the length of an episode."
-    return dataclasses.replace(flag, hint=flag.hint | None, default=None, help=help)
+    return dataclasses.replace(flag, hint=flag.hint | None, default=None if derived else flag.default, help=help)
 
 
 def _about(words: Sequence[str], run: "shoal.Run | None") -> str:
