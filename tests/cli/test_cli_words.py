@@ -164,6 +164,10 @@ def test_numbers_are_printed_exactly() -> None:
 
 def test_values_of_files_are_read_by_the_same_function() -> None:
     assert convert_value("x", from_toml(["None", [1]]), tuple[tuple[float, ...] | None, ...]) == (None, (1.0,))
+    assert from_toml(["None"], tuple[str, ...]) == ("None",) and from_toml(["None"], tuple[str | None, ...]) == (None,)
+    assert (
+        from_toml(["None", "None"], tuple[str, int | None] | None) == ("None", None) and from_toml("None", int) is None
+    )
     assert convert_value("x", Words(("None",)), str | None) is None and convert_value("x", "None", str | None) == "None"
     assert convert_value("x", Words(("3",)), str | int) == "3" and convert_value("x", "a/b", Path) == Path("a/b")
     with pytest.raises(

@@ -26,6 +26,7 @@ from shoal.trust.run_file import Described
 from support import run_folders
 
 SPREAD = "mpe/simple_spread"
+SIZES: dict[str, Any] = {"num_envs": 2, "rollout_length": 4}
 TINY = ["--num-envs", "2", "--rollout-length", "4", "--steps", "16", "--hidden", "4", "--epochs", "1"]
 TINY += ["--minibatches", "1", "--eval-episodes", "0", "--no-tensorboard", "--no-progress"]
 
@@ -102,15 +103,30 @@ def test_what_an_environment_prints_is_no_part_of_the_configuration(
 def test_values_that_toml_lacks_are_read_back(tmp_path: Path) -> None:
     options = {"words": ("a b", 'quo"te\n'), "limit": None, "rate": 1.5, "pair": (0.0, -1.0), "folder": Path("a b")}
     options |= {"text": "None", "title": "\x7f"}
-    text = as_toml(configured("mappo", "unbuilt:typed", env=options, flags={"num_envs": 2, "rollout_length": 4}))
+    options["words"] += ("None",)
+    text = as_toml(configured("mappo", "unbuilt:typed", env=options, flags=SIZES))
     assert configured(None, None, config=written(tmp_path / "a.toml", text)).env == options
     free = {"a": [1, {"b-c": True, "d": "x"}], "max_cycles": 1e300, "ünder": "x"}
-    text = as_toml(configured("mappo", "unbuilt:flexible", env=free, flags={"num_envs": 2, "rollout_length": 4}))
+    text = as_toml(configured("mappo", "unbuilt:flexible", env=free, flags=SIZES))
     found = configured(None, None, config=written(tmp_path / "b.toml", text)).env
     assert json.loads(json.dumps(found)) == free
     for value in (object(), {1: 2}, "\ud800"):
         with pytest.raises(InputError, match="cannot be written in a TOML file"):
             config_files.to_toml(value)
+
+
+def test_the_text_none_is_read_back_or_refused(tmp_path: Path) -> None:
+    """Where only texts are taken it is one; where None is taken as well it has no form in TOML."""
+    found = configured("mappo", SPREAD, flags={"freeze": ("None",), "recurrent": None})
+    text = as_toml(found)
+    again = configured(None, None, config=written(tmp_path / "a.toml", text)).values.config
+    assert again == found.values.config and again.freeze == ("None",)
+    config_files.write_preset(path := tmp_path / "b.toml", "mappo", [], {"network": "None", "recurrent": None}, "")
+    assert config_files.read_preset(path, "mappo") == {"network": "None", "recurrent": None}
+    for environment, option in (("unbuilt:typed", "title"), ("unbuilt:typed", "anything"), ("unbuilt:flexible", "x")):
+        for value in ("None", (1, "None")):
+            with pytest.raises(InputError, match=rf"^{option} holds the text 'None', which is read as None in a TOML"):
+                as_toml(configured("mappo", environment, env={option: value}, flags=SIZES))
 
 
 def test_a_file_name_cannot_add_a_line(tmp_path: Path) -> None:

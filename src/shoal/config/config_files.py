@@ -23,13 +23,14 @@ from typing import Any, NamedTuple
 
 from shoal import algorithms
 from shoal.errors import InputError, shortened, unknown
-from shoal.options.convert import from_toml
-from shoal.options.flags import ONE_CALL
+from shoal.options.convert import Anything, from_toml
+from shoal.options.flags import ONE_CALL, leaves
 from shoal.security import reading
 from shoal.storage import manifest
 from shoal.storage.zoo import located
 from shoal.system.files import make_folder, write_text
 from shoal.system.notices import escaped_as_unicode
+from shoal.training.settings import Settings
 from shoal.trust import run_file
 
 MAX_TOML_BYTES = 2**20
@@ -49,7 +50,7 @@ class ConfigFile(NamedTuple):
     env: Mapping[str, Any] = {}
     """Options of the environment's factory, as TOML or JSON has them."""
     flags: Mapping[str, Any] = {}
-    """Fields of the settings and of the algorithm's ``Config``."""
+    """Fields of the settings and of the algorithm's ``Config``, as TOML or JSON has them."""
     run: Path | None = None
     """The run's folder, whose contents need not be of the user's own; None for a file in TOML."""
 
@@ -97,8 +98,16 @@ def _checked(name: str, found: Mapping[str, Any]) -> ConfigFile:
             raise InputError(f"{name}: {key} must be a table of names and values, not {shortened(table)}.")
     if given := next((flag for flag in flags if flag in ONE_CALL), None):
         raise _of_one_call(name, given)
-    flags = {flag: from_toml(value) for flag, value in flags.items()}
     return ConfigFile(name, found.get("algorithm"), found.get("environment"), env, flags)
+
+
+def typed_flags(flags: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
+    """Flags of a TOML file as Python values, by their types in runs of ``algorithm``; they are not checked."""
+    hints: dict[str, Any] = {}
+    for leaf in (leaf for part in (Settings(), algorithms.get(algorithm).Config()) for leaf in leaves(part)):
+        for name in (leaf.name, leaf.plain):
+            hints[name] = hints.get(name, leaf.hint) | leaf.hint
+    return {flag: from_toml(value, hints.get(flag, Anything)) for flag, value in flags.items()}
 
 
 def _of_one_call(name: str, key: str) -> InputError:
@@ -108,7 +117,7 @@ def _of_one_call(name: str, key: str) -> InputError:
 
 
 def to_toml(value: Any) -> str:
-    """A value as TOML; None, which TOML lacks, is the text "None".
+    """A value as TOML; None, which TOML lacks, is the text "None" (:func:`shoal.options.convert.becomes_none`).
 
     Raises:
         InputError: it has no such form.
@@ -146,7 +155,7 @@ def read_preset(path: Path | str, algorithm: str) -> dict[str, Any]:
     theirs = found.algorithm and algorithms.canonical(found.algorithm)  # None without one
     if theirs != algorithms.canonical(algorithm):
         raise InputError(f"{path} is a preset of {shortened(found.algorithm)}, not of {algorithm}.")
-    return dict(found.flags)
+    return typed_flags(found.flags, algorithm)
 
 
 def write_preset(

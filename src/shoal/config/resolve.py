@@ -16,7 +16,7 @@ from shoal.environments import names, registry
 from shoal.environments.names import hint_of
 from shoal.errors import InputError, shortened, unknown
 from shoal.networks.architecture import NETWORKS
-from shoal.options.convert import Anything, convert_value, from_toml, mapping, takes
+from shoal.options.convert import Anything, becomes_none, convert_value, from_toml, mapping, takes
 from shoal.options.flags import Leaf, check_fields, check_names, flags_of, leaves, options_from_json, override
 from shoal.presets import preset, sizes_for
 from shoal.security import user_modules
@@ -187,7 +187,8 @@ class Defaults:
         layers = []
         if config is not None:
             about = _written_for(file.algorithm, name, algorithms.canonical(name))
-            layers.append(Layer(file.flags, file.name, True, about))
+            given = file.flags if file.run is not None else config_files.typed_flags(file.flags, name)
+            layers.append(Layer(given, file.name, True, about))
         if preset is not None:
             layers.insert(0, Layer(config_files.read_preset(preset, name), str(preset), named=True))
         self._layers = layers
@@ -348,9 +349,14 @@ def _options(file: ConfigFile, environment: Any) -> dict[str, Any]:
         return {name: _option(name, value, known.get(name)) for name, value in file.env.items()}
 
 
+def _hint(parameter: inspect.Parameter | None) -> Any:
+    """The type of an environment's option."""
+    return Anything if parameter is None else hint_of(parameter, parameter.default)
+
+
 def _option(name: str, value: Any, parameter: inspect.Parameter | None) -> Any:
-    hint = Anything if parameter is None else hint_of(parameter, parameter.default)
-    plain = value if hint is str else from_toml(value)
+    hint = _hint(parameter)
+    plain = from_toml(value, hint)
     annotated = parameter is not None and parameter.annotation is not parameter.empty
     return convert_value(name, plain, hint) if annotated and takes(hint) is not None else plain
 
@@ -586,11 +592,13 @@ def as_toml(found: Configured) -> str:
     check_bounds(config)
     lines = ["# shoal train --config FILE trains with these values. Each comment says where a value comes from."]
     lines += [f"algorithm = {to_toml(found.algorithm)}", f"environment = {to_toml(found.name)}", "", "[env]"]
-    lines += [_line(name, value, found.env_origins[name]) for name, value in found.env.items()]
-    for name, parameter in registry.options_of(found.environment).items():
+    known = registry.options_of(found.environment)
+    for name, value in found.env.items():
+        lines.append(_line(name, value, _hint(known.get(name)), found.env_origins[name]))
+    for name, parameter in known.items():
         if name not in found.env:
             with suppress(InputError):  # there is no default, or it has no form in TOML
-                lines.append(f"# {_line(name, parameter.default, DEFAULT)}")
+                lines.append(f"# {_line(name, parameter.default, _hint(parameter), DEFAULT)}")
     lines += ["", "[flags]"]
     for title, part in (("run", settings), (found.algorithm, config)):
         groups: dict[str, list[Leaf]] = {title: []}
@@ -598,10 +606,12 @@ def as_toml(found: Configured) -> str:
             groups.setdefault(leaf.group or title, []).append(leaf)
         for group, inside in groups.items():
             lines += [f"# {group}"] * bool(inside)
-            lines += [_line(leaf.name, leaf.value, found.values.origins[leaf.name]) for leaf in inside]
+            lines += [_line(leaf.name, leaf.value, leaf.hint, found.values.origins[leaf.name]) for leaf in inside]
     return "\n".join(lines) + "\n"
 
 
-def _line(name: str, value: Any, origin: str) -> str:
+def _line(name: str, value: Any, hint: Any, origin: str) -> str:
+    if becomes_none(value, hint):
+        raise InputError(f"{name} holds the text 'None', which is read as None in a TOML file: choose another text.")
     plain = origin if origin.isprintable() else shortened(origin)
     return f"{key_to_toml(name)} = {to_toml(value)}  # {plain}"

@@ -5,8 +5,10 @@
 
 import ast
 import contextlib
+import functools
 import math
 import numbers
+import operator
 import sys
 import types
 import typing
@@ -41,11 +43,34 @@ class Words(tuple[str, ...]):
     """Words of a command line, to be read as a value of any type: ``("1e2",)`` as 100, ``("64", "64")`` as (64, 64)."""
 
 
-def from_toml(value: Any) -> Any:
-    """A value of a TOML file as a Python value: the text "None" as None, which TOML lacks, and lists as tuples."""
-    if isinstance(value, list):
-        return tuple(map(from_toml, value))
-    return None if value == "None" else value
+def from_toml(value: Any, hint: Any = Anything) -> Any:
+    """A value of a TOML file as a Python value: the text "None" as None, which TOML lacks, and lists as tuples.
+
+    The text stays one if an option of type ``hint`` takes texts and not None.
+    """
+    options = alternatives(hint)
+    if isinstance(value, list | tuple):
+        found = [typing.get_args(option) for option in options if typing.get_origin(option) is tuple]
+        return tuple(from_toml(item, _kind_of_item(i, found)) for i, item in enumerate(value))
+    if value != "None" or types.NoneType in options:
+        return None if value == "None" else value
+    takes_text = any(_fitted(value, option) is not _UNFIT for option in options if option is not Anything)
+    return value if takes_text else None
+
+
+def _kind_of_item(i: int, tuples: Iterable[Sequence[Any]]) -> Any:
+    """The type of an item of a value of these types, each given by its arguments; :class:`Anything` if not known."""
+    kinds = [kinds[0 if Ellipsis in kinds else i] for kinds in tuples if Ellipsis in kinds or i < len(kinds)]
+    return functools.reduce(operator.or_, kinds) if kinds else Anything
+
+
+def becomes_none(value: Any, hint: Any) -> bool:
+    """Whether :func:`from_toml` would read a text in ``value`` as None."""
+
+    def lost(one: Any, read: Any) -> bool:
+        return any(map(lost, one, read)) if isinstance(one, list | tuple) else read is None is not one
+
+    return lost(value, from_toml(value, hint))
 
 
 def convert_value(name: str, value: Any, hint: Any, lone: bool = True) -> Any:
