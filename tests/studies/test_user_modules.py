@@ -186,7 +186,8 @@ def test_help_of_a_configuration_imports_nothing(algorithm: str, environment: st
     assert code == 0 and "--trust" in out and not Path("pwned").exists()
     for flag in ("--print-config", "--print_config", "--print-config=True"):
         code, out, err = shoal("train", "--config", "c.toml", flag)
-        assert (code, out) == (2, "") and "which --print-config would import" in err and not Path("pwned").exists()
+        assert (code, out) == (2, "") and not Path("pwned").exists()
+        assert "which --print-config would import: pass --trust if the file is yours or you trust its author" in err
     code, _, err = shoal("train", "--config", "c.toml", "--help", "--trust")
     assert code == 2 and "RuntimeError: ran" in err
 

@@ -233,7 +233,8 @@ _TRUST = Flag(
     bool,
     False,
     "With --resume or --config: import the environment and algorithm that the folder names, even if they are neither "
-    "Shoal's nor an extra's and you did not train this run (docs/security.md).",
+    "Shoal's nor an extra's and you did not train this run. With --print-config or --help also those that a TOML file "
+    "names, even if it is yours (docs/security.md).",
 )
 _CONFIG = Flag(
     "config",
@@ -293,7 +294,7 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
         if early["print_config"] and not helps and len(without) < len(words):
             raise InputError(
                 f"{config} names {words[len(without)]!r}, which --print-config would import: pass --trust if "
-                f"you trust its author, or type the names."
+                f"the file is yours or you trust its author, or type the names."
             )
         words = without if helps else words
     if len(words) < 2 and not helps:
