@@ -5,15 +5,16 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shoal import cli
 from shoal.algorithms import mapg, mappo, qmix
-from shoal.cli.train import note_on_schedules
-from shoal.errors import NonFiniteError
+from shoal.errors import InputError, NonFiniteError
 from shoal.presets import preset
 from shoal.runs.load import load
+from shoal.training.checks import note_on_schedules
 from shoal.training.progress import Progress
 from shoal.training.settings import Settings
 from shoal.training.trainer import Trainer
@@ -72,17 +73,23 @@ def test_the_summary_has_the_next_commands(shoal: Callable, run: Path, tmp_path:
     ("words", "told"),
     [
         ("--steps 320", True),
-        ("--steps 320 --no-progress", False),
         ("--steps 320 --schedule-steps 160", False),
-        ("--steps 80", False),
+        ("--steps 320 --time-budget 1e-9", False),  # has ended
+        ("--steps 80", False),  # is refused
     ],
 )
-def test_a_note_says_that_more_steps_stretch_the_schedules(
-    words: str, told: bool, shoal: Callable, run: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_whose_schedules_more_steps_stretch_says_so(
+    words: str, told: bool, shoal: Callable, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.cli.train.train_and_show", lambda *_: 0)
+    def trained(_: Any, trainer: Trainer, *__: Any) -> Any:
+        trainer.progress.tell(trainer.notes, [])
+        raise InputError("enough")
+
+    monkeypatch.setattr("shoal.runs.api._trained", trained)
+    folder = shutil.copytree(run, tmp_path / "run")
+    _, _, err = shoal("train", "--resume", folder, *words.split())
     note = "Schedules stretch to 320 steps, so that rates and exploration jump back; --schedule-steps 160 keeps their "
-    assert shoal("train", "--resume", run, *words.split()) == (0, "", f"{note}last values.\n" * told)
+    assert (f"{note}last values." in err) == told and ("Schedules" in err) == told
 
 
 def test_there_is_no_such_note_without_schedules() -> None:

@@ -41,7 +41,6 @@ from shoal.system import notices
 
 if TYPE_CHECKING:
     from shoal.config.resolve import Defaults
-    from shoal.training.settings import Settings
 
 
 # The flags of ``shoal train`` that name callbacks and loggers.
@@ -200,21 +199,6 @@ def summary_text(run: "shoal.Run", again: str) -> str:
     flags = " ".join(f"--{name.replace('_', '-')}{text}" for name, text in texts.items())
     lines += [f"{again} {flags}", "", f"{'folder':<12}  {run.folder}"]
     return "\n".join(lines)
-
-
-def note_on_schedules(before: "Settings", after: "Settings", config: Any) -> str:
-    """A sentence if a resumed run's new settings stretch a schedule of its algorithm's ``config``; otherwise empty."""
-    from shoal.options.flags import flags_of
-
-    flags = flags_of(config)
-    ends = {name: value for name, value in flags.items() if name.endswith("_final") and value is not None}
-    starts = {name: 1.0 if name.endswith("lr_final") else flags.get(name.removesuffix("_final")) for name in ends}
-    if after.num_updates <= before.num_updates or after.schedule_steps is not None or ends == starts:
-        return ""
-    return (
-        f"Schedules stretch to {number_text(after.steps)} steps, so that rates and exploration jump back; "
-        f"--schedule-steps {number_text(before.steps)} keeps their last values."
-    )
 
 
 def program() -> str:
@@ -428,8 +412,6 @@ def _resume_command(folder: Path, trust: bool, typed: list[str], rest: list[str]
             api.follow_resumed(run.folder, own["trust"], flags)
             return 0
         more = {"callbacks": chosen_hooks(own), "continue_stopped": own["continue_stopped"]}
-        if own["progress"] and (note := note_on_schedules(run.settings, override(run.settings, flags), run.config)):
-            notices.warn(note)
         return train_and_show(run.folder, partial(shoal.resume, run.folder, trust=own["trust"], **more, **flags), own)
 
     return Command(" ".join(["shoal train", *held]), _about(held, run), groups, do, _FIRST)

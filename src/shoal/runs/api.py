@@ -228,6 +228,8 @@ def _restored(
     if run.settings.init_from and trainer.checkpoints.latest() is None:
         start_from(trainer, Path(run.settings.init_from))
     trainer.restore(continue_stopped)
+    if note := checks.note_on_schedules(before, run.settings, run.config):
+        trainer.notes.append(note)
     return run, trainer
 
 

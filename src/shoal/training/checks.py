@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from shoal.bounds import bounds_text
 from shoal.equations.reduce import DEVICES
 from shoal.errors import InputError
 from shoal.options.flags import flags_of
@@ -95,6 +96,19 @@ def notes_on_workers(env: AnyEnvironment, settings: Settings) -> list[str]:
     verb = "has" if len(unused) == 1 else "have"
     what = f"{' and '.join(unused)} {verb} no effect: {env.spec.name} is compiled with the update."
     return [what] if unused else []
+
+
+def note_on_schedules(before: Settings, after: Settings, config: Any) -> str:
+    """A sentence if a resumed run's new settings stretch a schedule of its algorithm's ``config``; otherwise empty."""
+    flags = flags_of(config)
+    ends = {name: value for name, value in flags.items() if name.endswith("_final") and value is not None}
+    starts = {name: 1.0 if name.endswith("lr_final") else flags.get(name.removesuffix("_final")) for name in ends}
+    if after.num_updates <= before.num_updates or after.schedule_steps is not None or ends == starts:
+        return ""
+    return (
+        f"Schedules stretch to {bounds_text(int(after.steps))} steps, so that rates and exploration jump back; "
+        f"--schedule-steps {bounds_text(int(before.steps))} keeps their last values."
+    )
 
 
 def names_of_agents(spec: EnvSpec, who: Sequence[int]) -> str:
