@@ -104,5 +104,6 @@ def test_argument_docs() -> None:
 def test_a_closed_pipe_is_no_error() -> None:
     closed = "import os; r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
     call = "from shoal.cli import main; main(['list', 'environments'])"
-    done = subprocess.run([sys.executable, "-c", closed + call], stderr=subprocess.PIPE, text=True, check=False)
+    # Its standard output is a pipe from the start: Python remembers whether a stream can seek.
+    done = subprocess.run([sys.executable, "-c", closed + call], capture_output=True, text=True, check=False)
     assert done.stderr == ""
