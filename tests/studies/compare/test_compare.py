@@ -80,6 +80,32 @@ def test_runs_of_one_method_are_put_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "part", "gone", "flags", "names"),
+    [
+        ("mappo", "settings", ("num_starts", "limit_terminates"), {}, ["mappo"]),
+        ("mappo", "settings", ("num_starts",), {"num_starts": 3}, ["mappo, num_starts None", "mappo, num_starts 3"]),
+        ("mappo", "config", ("kl_stop",), {}, ["mappo"]),
+        ("mappo", "config", ("baseline_from",), {"baseline": "counterfactual", "baseline_from": "q"}, ["mappo"]),
+        ("own_idea:make", "settings", ("time_budget",), {}, ["own_idea:make"]),
+    ],
+)
+def test_a_setting_that_a_run_lacks_is_what_it_did(
+    algorithm: str, part: str, gone: tuple[str, ...], flags: dict[str, Any], names: list[str], tmp_path: Path
+) -> None:
+    """Run folders and records of versions that did not have it."""
+    here = algorithm if ":" not in algorithm else "mappo"
+    old = run(tmp_path / "old", [1.0, 2.0], here, **{key: x for key, x in flags.items() if key not in gone})
+    new = run(tmp_path / "new", [3.0], here, seed=2, **flags)
+    for folder in (old, new):
+        said = json.loads((folder / "run.json").read_text())
+        said["config"]["algorithm"] = algorithm
+        for name in gone if folder == old else ():
+            del said["config"][part][name]
+        (folder / "run.json").write_text(json.dumps(said))
+    assert list(library.compare([old, new]).methods) == names
+
+
+@pytest.mark.parametrize(
     ("flags", "names"),
     [
         ([{}, {"gamma": 0.5}], ["mappo, gamma 0.99", "mappo, gamma 0.5"]),

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from shoal import algorithms
 from shoal.errors import InputError, shortened, unknown
+from shoal.options.flags import flags_of
 from shoal.plots.curves import series
 from shoal.runs import behaviour
 from shoal.storage import folders, log, manifest
@@ -23,7 +25,7 @@ from shoal.studies.exchange import options_text
 from shoal.studies.keys import label
 from shoal.system.files import to_json
 from shoal.training.evaluation import mode_name
-from shoal.training.settings import CHANGEABLE
+from shoal.training.settings import CHANGEABLE, Settings
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, "_ _"]]
 """Environment steps per seed [X], and the scores there [X, seeds]."""
@@ -278,7 +280,7 @@ def methods_of(sources: Sequence[Source]) -> Methods:
     """
     found: Methods = {}
     for algorithm in dict.fromkeys(one.algorithm for one in sources):
-        group = [one for one in sources if one.algorithm == algorithm]
+        group = _completed([one for one in sources if one.algorithm == algorithm])
         flags = sorted({flag for pair in _pairs(group) for flag in _different(*pair)})
         axes = sorted(
             {axis for a, b in _pairs(group) for axis in a.axes | b.axes if a.axes.get(axis) != b.axes.get(axis)}
@@ -360,6 +362,26 @@ def check_methods(methods: Methods) -> None:
         raise InputError(
             f"The final evaluation of {sampled[0].path} is sampled and that of {greedy[0].path} is greedy."
         )
+
+
+def _completed(group: Sequence[Source]) -> list[Source]:
+    """The runs of an algorithm, with the flags that only others of them have: formats gain some, and a run that lacks
+    one did what :data:`shoal.storage.manifest.LATER` says, or else had today's default."""
+    known = {flag for one in group for flag in one.flags}
+    found = []
+    for one in group:
+        flags = manifest.with_later(one.flags, known)
+        if missing := known - flags.keys():
+            defaults = _defaults(one.algorithm)
+            flags |= {flag: defaults[flag] for flag in missing if flag in defaults}
+        found.append(replace(one, flags=flags))
+    return found
+
+
+def _defaults(algorithm: str) -> dict[str, Any]:
+    """The defaults of all flags; of an algorithm of the user's own, whose module is not imported, of the settings."""
+    own = bool(algorithms.own(algorithm))
+    return flags_of(Settings()) | ({} if own else flags_of(algorithms.get(algorithm).Config()))
 
 
 def _pairs(group: Sequence[Source]) -> list[tuple[Source, Source]]:
