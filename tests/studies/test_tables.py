@@ -239,11 +239,20 @@ def test_differences_by_pairs_of_seeds(tmp_path: Path) -> None:
 
 
 def test_a_fall_is_a_share_of_the_distance_between_worst_and_best(tmp_path: Path) -> None:
-    """Which one is the larger does not matter; falls of 0.8 are 0.08 in one task and 0.4 in the other."""
-    for scales in (SCALES, SCALES.replace("worst = 0\nbest = 10", "worst = 10\nbest = 0")):
-        _, _, *rows = entries(tmp_path, OVER + 'statistic = "drop"\n' + scales, curve=CURVE)
-        assert [point(found) for _, found in rows] == pytest.approx([0.24, 0.24], abs=6e-3)
-        assert "normalised by the worst and best" in markdown_page(*studied(tmp_path, OVER + scales, curve=CURVE))
+    """Falls of 0.8 are 0.08 in one task and 0.4 in the other; where less is better it is a rise, of 1.8 on average."""
+    less = SCALES.replace("worst = 0\nbest = 10", "worst = 10\nbest = 0")
+    both = less.replace("worst = 0\nbest = 2", "worst = 2\nbest = 0")
+    fall, rise = (f"largest {what} of the learning curve" for what in ("fall", "rise"))
+    for scales, wanted, said in (
+        (SCALES, 0.24, fall),
+        (less, (0.18 + 0.4) / 2, f"{fall} and, where less is better, {rise}"),
+        (both, (0.18 + 0.9) / 2, rise),
+    ):
+        table = OVER + 'statistic = "drop"\n' + scales
+        _, _, *rows = entries(tmp_path, table, curve=CURVE)
+        assert [point(found) for _, found in rows] == pytest.approx([wanted, wanted], abs=6e-3)
+        page = markdown_page(*studied(tmp_path, table, curve=CURVE))
+        assert "normalised by the worst and best" in page and f"\nL{said[1:]} of the score" in page
 
 
 def test_entries_with_other_tasks_have_no_difference(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.studies.limits import primary_text
 from shoal.studies.study_file import read_study
 from shoal.studies.verdicts import Comparison, comparisons_of, verdict_of
 from support.small_studies import GRID, cells_of, made_record, write_study_file
@@ -85,6 +86,33 @@ def test_where_all_runs_are_at_a_limit_nothing_is_decided(tmp_path: Path, scores
 def test_lower_is_better_where_the_ceiling_is_below_the_floor(tmp_path: Path) -> None:
     text = PRIMARY + "floor = 10.0\nceiling = 0.0\n" + TABLE
     assert {one.verdict for one in compared(tmp_path, text, {"mappo": HIGH, "qmix": LOW})} == {"worse"}
+
+
+def test_what_stays_good_is_better_than_what_was_good_before(tmp_path: Path) -> None:
+    """Of battles lost the curve's largest rise is compared, of the score its largest fall."""
+    stays, spoilt = [[0.9] * 5, [0.1] * 5, [0.1] * 5], [[0.9] * 5, [0.1] * 5, [0.6, 0.7, 0.8, 0.6, 0.7]]
+    path = write_study_file(
+        tmp_path,
+        GRID.replace("seeds = 2", "seeds = 5").replace(", 0.99]", "]")
+        + '\n[primary]\nmetric = "lost"\nstatistic = "drop"\n'
+        + TABLE
+        + 'metric = "lost"\nstatistic = "drop"\n',
+    )
+    cells, study = cells_of(path), read_study(path)
+    for lost, verdict in (((stays, spoilt), "better"), ((spoilt, stays), "worse")):
+        of = dict(zip(("mappo", "qmix"), lost, strict=True))
+        records = {
+            one.name: replace(
+                made_record(one, HIGH),
+                evaluations={"step": [1, 2, 3], "score": of[one.algorithm], "lost": of[one.algorithm]},
+            )
+            for one in cells
+        }
+        found = comparisons_of(study, cells, records)
+        assert {one.verdict for one in found} == {verdict} and len(found) == 2
+        assert found[0].metric == "loss rate, largest rise of the learning curve, in per cent"
+        assert abs(found[0].found[0]) == pytest.approx(58.0)  # type: ignore[index]
+        assert primary_text(study, cells) == "largest rise of the learning curve of the loss rate, in per cent"
 
 
 def test_missing_runs_have_no_difference(tmp_path: Path) -> None:

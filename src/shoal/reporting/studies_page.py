@@ -7,11 +7,11 @@ from shoal.plots.texts import estimate_texts
 from shoal.reporting.charts import bar
 from shoal.reporting.page import Html, Page, Section, commands, html_table, joined_html, tag
 from shoal.studies.contents import count_text
+from shoal.studies.limits import primary_text
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK, stale_records
 from shoal.studies.study_file import StudyFile
-from shoal.studies.summaries import primary_of, primary_text
 from shoal.studies.verdicts import VERDICTS, Comparison, comparisons_of
 
 
@@ -134,7 +134,7 @@ def _studies(every: Sequence[Studied]) -> Html:
                 "stale": str(stale),
                 "seeds": _range(record.seeds for record in made),
                 "million steps": _millions(made),
-                "primary metric": primary_text(primary_of(study)),
+                "primary metric": primary_text(study, cells),
             }
         )
         state = "complete" if not missing else "missing" if not made else "incomplete"

@@ -12,12 +12,12 @@ from shoal.plots.texts import estimate_text, markdown_table, markdown_text, numb
 from shoal.statistics.intervals import scaled
 from shoal.studies.combinations import axes_of
 from shoal.studies.keys import label
-from shoal.studies.limits import MARGIN, limits_of
+from shoal.studies.limits import MARGIN, less_is_better, limits_of, primary_text
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK, stale_records, stale_sentences
-from shoal.studies.study_file import Primary, StudyFile, command_in_folder, home
-from shoal.studies.summaries import STATISTICS, primary_of, primary_text, unit_of
+from shoal.studies.study_file import StudyFile, command_in_folder, home
+from shoal.studies.summaries import STATISTICS, Statistic, primary_of, unit_of
 from shoal.studies.tables import MISSING, Rows
 from shoal.system.files import write_text
 
@@ -86,7 +86,7 @@ def rows_of(again: Again, records: Mapping[str, Record]) -> Rows:
         again: the first records.
         records: the new ones by the names of ``again.new``.
     """
-    primary, old = primary_of(again.study), stale_records(again.cells, again.before)
+    old = stale_records(again.cells, again.before)
     several = [axis for axis, known in axes_of([cell.values for cell in again.cells]).items() if len(known) > 1]
     rows = []
     for first, cell in zip(again.cells, again.new, strict=True):
@@ -94,14 +94,20 @@ def rows_of(again: Again, records: Mapping[str, Record]) -> Rows:
         mark = f" {STALE_MARK}" if first.name in old else ""
         rows.append(
             {axis: label(first.values[axis]) for axis in several or ["algorithm"]}
-            | {"before": _text(before, primary) + mark, "again": _text(now, primary)}
+            | {"before": _text(before, again.study, cell) + mark, "again": _text(now, again.study, cell)}
             | dict(zip(("again − before", "verdict"), _verdict(before, now, again.study, cell), strict=True))
         )
     return rows
 
 
-def _text(record: Record | None, primary: Primary) -> str:
-    statistic = STATISTICS[primary.statistic]
+def _statistic(study: StudyFile, cell: Cell) -> Statistic:
+    """That of the primary metric in a run's task."""
+    primary = primary_of(study)
+    return STATISTICS[primary.statistic].where(less_is_better(study, primary.metric, cell))
+
+
+def _text(record: Record | None, study: StudyFile, cell: Cell) -> str:
+    primary, statistic = primary_of(study), _statistic(study, cell)
     if record is None:
         return MISSING
     (samples,) = statistic.alone(primary.metric, record)
@@ -118,7 +124,7 @@ def _verdict(before: Record | None, now: Record | None, study: StudyFile, cell: 
     primary, margin = primary_of(study), limits_of(study, cell).margin
     if before is None or now is None:
         return MISSING, MISSING
-    statistic = STATISTICS[primary.statistic]
+    statistic = _statistic(study, cell)
     old, new = statistic.alone(primary.metric, before, now)
     if old is None or new is None:
         return "–", "no value"
@@ -146,7 +152,7 @@ def again_page(again: Again, records: Mapping[str, Record]) -> str:
     close = f"the whole interval is within {MARGIN:.0%} of the distance between floor and ceiling"
     parts = [
         f"# {study.title}, measured again",
-        f"**Primary metric:** {primary_text(primary)}" + (f" [{brackets}]." if brackets else "."),
+        f"**Primary metric:** {primary_text(study, again.new)}" + (f" [{brackets}]." if brackets else "."),
         f"{where}`shoal study {word} --again --seed {again.seed}` trains every run with the seeds from "
         f"{number_text(again.seed)} on and evaluates it in other episodes.",
         *(f"**{sentence} Its values before are marked {STALE_MARK}.**" for sentence in _stale(again)),

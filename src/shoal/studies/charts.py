@@ -222,7 +222,7 @@ def _estimates(figure: Figure, entries: Entries, lines: Lines, levels: Lines) ->
         every = _samples(entries, lines | levels, statistic)
         found = {line: scaled(statistic.estimate(samples), entries.unit) for line, samples in every.items()}
         if found:
-            panels[statistic.title] = found
+            panels[statistic.title_where(entries.directions)] = found
             drawn.append(statistic)
     common = frozenset.intersection(*map(frozenset, panels.values())) if panels else frozenset()
     if not common:

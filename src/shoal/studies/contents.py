@@ -19,12 +19,12 @@ from shoal.studies.crossplay import CrossplayRecord, Played
 from shoal.studies.crossplay_tables import crossplay_section
 from shoal.studies.keys import label
 from shoal.studies.levels import NO_LEVELS, Levels
-from shoal.studies.limits import undecided
+from shoal.studies.limits import primary_text, undecided
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.state import STALE_MARK, stale_records, stale_sentences
 from shoal.studies.study_file import Reference, ScoreRange, StudyFile, Table
-from shoal.studies.summaries import primary_text, unit_of
+from shoal.studies.summaries import unit_of
 from shoal.studies.tables import (
     MISSING,
     Place,
@@ -193,7 +193,7 @@ def contents_of(
     old = stale_records(cells, records)
     marked = frozenset(old)
     return Contents(
-        primary=primary_text(study.primary) if study.primary else "",
+        primary=primary_text(study, cells) if study.primary else "",
         undecided=undecided(study, cells, records),
         missing=len(cells) - len(made),
         runs=len(cells),

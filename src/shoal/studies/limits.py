@@ -1,7 +1,7 @@
 """Whether a study's primary metric can decide anything: the floor and the ceiling of its tasks."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from shoal.plots.charts import SHARES
@@ -13,7 +13,7 @@ from shoal.studies.levels import Task, task_of
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import TRAINING, ScoreRange, StudyFile
-from shoal.studies.summaries import STATISTICS, unit_of
+from shoal.studies.summaries import STATISTICS, metric_name, primary_of, unit_of
 
 MARGIN = 0.05
 """The margin of equality, as a share of the distance between floor and ceiling."""
@@ -52,6 +52,13 @@ def limits_of(study: StudyFile, cell: Cell) -> Limits:
 def less_is_better(study: StudyFile, metric: str, cell: Cell) -> bool:
     """Whether lower values of a metric are known to be better in a run's task."""
     return _limits(study, metric, cell).sign < 0
+
+
+def primary_text(study: StudyFile, cells: Iterable[Cell]) -> str:
+    """The primary metric of a study with these runs in a sentence, for example ``mean of the score``."""
+    primary = primary_of(study)
+    title = STATISTICS[primary.statistic].title_where({less_is_better(study, primary.metric, cell) for cell in cells})
+    return f"{title} of the {metric_name(primary.metric, unit_of(primary.metric))}"
 
 
 def range_of(study: StudyFile, values: Mapping[str, Any]) -> ScoreRange | None:

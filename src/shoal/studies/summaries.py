@@ -5,7 +5,7 @@ A run is a task with one sample for each seed; an entry over several tasks is an
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -43,6 +43,17 @@ class Statistic(NamedTuple):
     """In an entry of one task, the samples of a run with a single seed, NaN where unknown; None for ``samples``."""
     exact: bool = False
     """Whether its interval is exact for any number of seeds, also for one."""
+    reverse: "Statistic | None" = None
+    """What it is where lower values are better; None for the same."""
+
+    def where(self, less: bool) -> "Statistic":
+        """The statistic in a task in which lower values are better, or in another."""
+        return (self.reverse or self) if less else self
+
+    def title_where(self, less: Collection[bool]) -> str:
+        """The title in tasks in which lower values are better, in others, or in both."""
+        titles = dict.fromkeys(self.where(each).title for each in sorted(less))
+        return " and, where less is better, ".join(titles) or self.title
 
     def alone(self, metric: str, *records: Record, paired: bool = False) -> list[Samples | None]:
         """The samples of runs that stand alone or are compared with each other, each in an entry of one task; if
@@ -112,6 +123,12 @@ def _drop(record: Record, metric: str) -> Samples | None:
     return (np.maximum.accumulate(values) - values).max(0) if len(values) else None
 
 
+def _rise(record: Record, metric: str) -> Samples | None:
+    """The largest difference by which a later point of the curve is above an earlier one."""
+    _, values = known_curve(record, metric)
+    return (values - np.minimum.accumulate(values)).max(0) if len(values) else None
+
+
 def _of_distance(falls: Samples, worst: float, best: float) -> Samples:
     return falls / abs(best - worst)
 
@@ -169,6 +186,7 @@ def _of(title: str, name: str) -> Statistic:
     return Statistic(title, final_samples, partial(_aggregate, name), partial(_aggregate_difference, name))
 
 
+_RISE = Statistic("largest rise of the learning curve", _rise, _mean, _mean_difference, _of_distance)
 STATISTICS = {
     "mean": Statistic("mean", final_samples, _mean, _mean_difference, single=final_episodes),
     "median": _of("median over tasks", "median"),
@@ -179,7 +197,9 @@ STATISTICS = {
     ),
     "improvement": Statistic("probability of improvement", final_samples, None, _improvement, normalised=None),
     "area": Statistic("mean height of the learning curve", _area, _mean, _mean_difference),
-    "drop": Statistic("largest fall of the learning curve", _drop, _mean, _mean_difference, _of_distance),
+    "drop": Statistic(
+        "largest fall of the learning curve", _drop, _mean, _mean_difference, _of_distance, reverse=_RISE
+    ),
 }
 """Statistics by name."""
 
@@ -188,11 +208,6 @@ def primary_of(study: StudyFile) -> Primary:
     """The primary metric of a study; if its file names none, the first of its tables' that is a number of a run."""
     each = [(table.metric, name) for table in study.tables for name in table.statistics if name in ALONE]
     return study.primary or (Primary(*each[0]) if each else Primary("score"))
-
-
-def primary_text(primary: Primary) -> str:
-    """The primary metric in a sentence, for example ``mean of the score``."""
-    return f"{STATISTICS[primary.statistic].title} of the {metric_name(primary.metric, unit_of(primary.metric))}"
 
 
 def unit_of(metric: str) -> float:

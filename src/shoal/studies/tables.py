@@ -67,6 +67,11 @@ class Entries:
         return metric_name(self.metric, self.unit)
 
     @property
+    def directions(self) -> frozenset[bool]:
+        """Whether lower values are better, in each of the tasks."""
+        return frozenset(cell.name in self.less for cell in self.cells)
+
+    @property
     def tasks(self) -> int:
         """The largest number of tasks in an entry."""
         return max(len(cells) for line in self.grid.values() for cells in line.values())
@@ -97,9 +102,11 @@ class Entries:
         each = [self.records[cell.name] for cell in cells]
         if len(cells) == 1:
             compared = [self.records[cell.name] for cell in others]
-            every = statistic.alone(self.metric, *each, *compared, paired=self.paired)[:1]
+            one = statistic.where(cells[0].name in self.less)
+            every = one.alone(self.metric, *each, *compared, paired=self.paired)[:1]
         else:
-            every = [statistic.samples(record, self.metric) for record in each]
+            here = [statistic.where(cell.name in self.less) for cell in cells]
+            every = [one.samples(record, self.metric) for one, record in zip(here, each, strict=True)]
         found = []
         for cell, samples in zip(cells, every, strict=True):
             if samples is None:
@@ -398,7 +405,8 @@ def _drawn(
         row: dict[str, Any] = {axis: label(first.values[axis]) for axis in entries.rows}
         for where, cell in entries.heads.items():
             for statistic in statistics:
-                words = [column_head(cell, entries.columns), *([statistic.title] if len(statistics) > 1 else [])]
+                title = statistic.title_where(entries.directions)
+                words = [column_head(cell, entries.columns), *([title] if len(statistics) > 1 else [])]
                 metric = metric_title(entries.metric) if entries.metric in SHARES else entries.metric
                 name = ", ".join(word for word in words if word) or metric
                 shown, mark = entry(line.get(where), statistic)
@@ -427,7 +435,7 @@ def _scale(entries: Entries, row: Cell, column: Cell, statistic: Statistic) -> P
 
 def _note(entries: Entries, statistics: Sequence[Statistic]) -> str:
     brackets = entries.intervals(statistics, entries.cells)
-    names = [one.title for one in statistics]
+    names = [one.title_where(entries.directions) for one in statistics]
     text = f"{capitalised(enumerated(names))} of the {entries.name}"
     scaling = scaling_text(entries, statistics)
     lines = entries.grid.values()

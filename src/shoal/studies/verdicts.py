@@ -158,7 +158,8 @@ def _of_table(
 
 def _metric(table: Table, statistic: str, entries: Entries) -> str:
     """The metric with what is said of it, for example ``score, normalised``."""
-    words = [metric_words(table.metric), "" if statistic == "mean" else STATISTICS[statistic].title]
+    title = "" if statistic == "mean" else STATISTICS[statistic].title_where(entries.directions)
+    words = [metric_words(table.metric), title]
     words += ["normalised" if entries.scaling != "raw" else "in per cent" if entries.unit == 100.0 else ""]
     return ", ".join(word for word in words if word)
 
