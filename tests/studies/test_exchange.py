@@ -80,6 +80,25 @@ def test_runs_that_differ_only_by_a_comma_do_not_replace_each_other(tmp_path: Pa
     assert not (tmp_path / "all.json").exists()
 
 
+def test_seeds_of_an_axis_are_runs_of_one_algorithm(tmp_path: Path) -> None:
+    text = GRID.replace("gamma = [0.9, 0.99]", "seed = [0, 2]")
+    path, out = write_study_file(tmp_path / "two", text), tmp_path / "all.json"
+    for cell in cells_of(path):
+        values = cell.values["seed"] + np.arange(2.0)
+        write_record(record_path(path.parent / "records" / "demo", cell), made_record(cell, values))
+    shoal.results(path, marl_eval=out)
+    found = marl_eval.read(out)
+    assert sorted(found["matrix"]["climbing"]) == ["mappo", "qmix"]
+    assert list(found["matrix"]["climbing"]["qmix"]) == [f"seed_{seed}" for seed in range(4)]
+    scores = marl_eval.absolute(found, "matrix", "qmix", "return")
+    np.testing.assert_array_equal(scores["climbing"], range(4))
+    path = write_study_file(tmp_path / "again", text.replace("[0, 2]", "[0, 1]"))
+    for cell in cells_of(path):
+        write_record(record_path(path.parent / "records" / "demo", cell), made_record(cell))
+    with pytest.raises(InputError, match=r"Two runs of 'mappo' in matrix/climbing have seed 1; "):
+        shoal.results(path, marl_eval=out)
+
+
 def test_without_records_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run is recorded"):
         shoal.results(write_study_file(tmp_path, GRID), marl_eval=tmp_path / "all.json")

@@ -24,7 +24,7 @@ def to_marl_eval(
     """``results[environment][task][algorithm][run]`` of the recorded runs; a run is a seed.
 
     ``mpe/simple_spread`` is the task ``simple_spread`` of the environment ``mpe``; options of the environment are part
-    of the task's name, and all other axes that differ between runs part of the algorithm's. Evaluations
+    of the task's name, and all other axes that differ between runs but ``seed`` part of the algorithm's. Evaluations
     are the greedy ones during training where the study has ``eval_every``, otherwise points of the learning curve.
     Absolute metrics are the final episodes of the best policy where there is one, otherwise of the last.
 
@@ -33,10 +33,11 @@ def to_marl_eval(
         records: those that exist, by the cells' names.
 
     Raises:
-        InputError: two runs of a task would have one name.
+        InputError: two runs of a task would have one name, or of one name the same seed.
     """
     several = {axis for axis, known in axes_of([cell.values for cell in cells]).items() if len(known) > 1}
     results: dict[str, dict[str, dict[str, dict[str, Run]]]] = {}
+    named: dict[tuple[str, str, str], list[Any]] = {}
     for cell in cells:
         if (record := records.get(cell.name)) is None:
             continue
@@ -44,18 +45,25 @@ def to_marl_eval(
         others = [
             axis
             for axis in cell.values
-            if axis in several and axis not in ("algorithm", "environment") and not axis.startswith("env.")
+            if axis in several and axis not in ("algorithm", "environment", "seed") and not axis.startswith("env.")
         ]
         task += options_text(record.run["env"])
         name = " ".join([cell.algorithm, *(_plain(axis, cell.values[axis]) for axis in others)]).replace(",", "")
         first = record.run["settings"].get("seed", 0)
         there = results.setdefault(family or NO_FAMILY, {}).setdefault(task, {})
-        if name in there:
+        values = [cell.values[axis] for axis in others]
+        if named.setdefault((family, task, name), values) != values:
             raise InputError(
                 f"marl-eval reads no commas in names, and without them two runs in {cell.environment} would be "
                 f"{name!r}; give the variants names that differ in more."
             )
-        there[name] = {f"seed_{first + seed}": _run(record, seed) for seed in range(record.seeds)}
+        runs = {f"seed_{first + seed}": _run(record, seed) for seed in range(record.seeds)}
+        if twice := next((one for one in runs if one in there.get(name, {})), None):
+            raise InputError(
+                f"Two runs of {name!r} in {cell.environment} have {twice.replace('_', ' ')}; in marl-eval's format "
+                f"each has seeds of its own."
+            )
+        there.setdefault(name, {}).update(runs)
     return results
 
 
