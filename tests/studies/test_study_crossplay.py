@@ -276,7 +276,7 @@ def test_the_record_goes_to_the_archive_and_is_none_of_a_run(copied: Path) -> No
     folder, (played,) = records_in(copied), games_of(copied)
     assert [path.name for path in folder.iterdir()] == [archive.ARCHIVE_FILE]
     assert len(archive.stored(folder)) == 3 and len(readable_records(folder)) == 2
-    assert len(read_archive(folder / archive.ARCHIVE_FILE, "return")) == 2
+    assert len(read_archive(folder / archive.ARCHIVE_FILE, "return")[0]) == 2
     assert archive.extract(folder) == 3
     path = folder / f"{played.group.name}.json"
     with pytest.raises(InputError, match="is not a record of a run: it is of the kind 'crossplay'"):

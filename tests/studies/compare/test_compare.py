@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from shoal.storage import manifest
 from shoal.studies import archive, record
 from shoal.studies.compare import sources
 from support.run_folders import refused, run
-from support.small_studies import GRID, cells_of, records_of, write_study_file
+from support.small_studies import GRID, cells_of, made_record, records_of, write_study_file
 
 
 @pytest.fixture
@@ -149,6 +150,27 @@ def test_two_archives_of_one_study_are_compared(tmp_path: Path) -> None:
         paths.append(folder / archive.ARCHIVE_FILE)
     found = library.compare(paths)
     assert len(found.methods) == 8 and all(any(f"({path})" in name for path in paths) for name in found.methods)
+
+
+def test_of_several_records_of_a_run_the_newest_is_compared(tmp_path: Path) -> None:
+    """An archive keeps those of runs that the study had before a default changed."""
+    text = GRID.replace(", 0.99]", "]")
+    cells, folder = cells_of(write_study_file(tmp_path, text)), tmp_path / "records"
+    wanted = {}
+    for number, cell in enumerate(cells):
+        now = replace(made_record(cell, (5.0, 6.0)), versions={"shoal": "0.10.0"})
+        was = made_record(cell, (-5.0, -6.0))
+        run = was.run | {"config": {name: x for name, x in was.run["config"].items() if name != "kl_stop"}}
+        old = replace(was, versions={"shoal": "0.9.0"}, run=run)
+        first, second = (old, now) if number % 2 else (now, old)
+        for name, one in ((f"{cell.name}0", first), (f"{cell.name}1", second)):
+            record.write_record(folder / f"{name}.json", one)
+        wanted[cell.algorithm] = {"matrix/climbing": [5.0, 6.0], "matrix/two_step": [5.0, 6.0]}
+    archive.gather(folder)
+    found = library.compare([path := folder / archive.ARCHIVE_FILE])
+    assert {name: {task: x.tolist() for task, x in tasks.items()} for name, tasks in found.scores.items()} == wanted
+    said = f"4 of the 8 records in {path} are left out, since the same runs have newer ones."
+    assert said in found.notes
 
 
 def test_methods_can_be_named(two: tuple[Path, Path], tmp_path: Path) -> None:

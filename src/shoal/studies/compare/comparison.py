@@ -311,7 +311,8 @@ def _read(
     given_paths = [path for group in paths.values() for path in group]
     archives = {path: read_archive(path, metric) for path in given_paths if path.name.endswith(".jsonl.xz")}
     every = {path: read_results(path, names) for path in given_paths if path not in archives}
-    own = {path: [read_source(path, metric)] for path, file in every.items() if file is None} | archives
+    own = {path: [read_source(path, metric)] for path, file in every.items() if file is None}
+    own |= {path: found for path, (found, _) in archives.items()}
     files = [file for file in every.values() if file is not None]
     for given, what in ((names, "tasks"), (file_metric, "file_metric")):
         if given and not files:
@@ -319,7 +320,7 @@ def _read(
     check_names(names, files)
     environments = environments_of(chain(*own.values()), files) if files else []
     stems = [file.path.stem for file in files]
-    held, notes = dict(own), []
+    held, notes = dict(own), [sentence for _, said in archives.values() for sentence in said]
     for file in files:
         label = file.path.stem if stems.count(file.path.stem) == 1 else str(file.path)
         held[file.path], said = sources_of(file, environments, metric, file_metric, label)

@@ -5,6 +5,7 @@ one configuration, on one or several environments.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -116,19 +117,50 @@ def _from_folder(folder: Path, metric: str) -> Source:
     return replace(found, stale=_changes(behaviour.kept(manifest.read_run_json(folder)["made_with"]), run))
 
 
-def read_archive(path: Path, metric: str) -> list[Source]:
+def read_archive(path: Path, metric: str) -> tuple[list[Source], list[str]]:
     """Read the records of runs of a study from their archive; the arguments are those of :func:`read_source`.
+
+    Of several records with the same values of the study's axes, the newest is read: an archive keeps those of runs that
+    the study no longer has, since a preset or a default has changed.
+
+    Returns:
+        The runs, and a sentence if there are records that are not read.
 
     Raises:
         InputError: there is none, one is damaged, or one has no such metric.
     """
     if not path.is_file():
         raise InputError(f"There is no archive of records {path}.")
-    return [_from_record(one, metric) for one in archive.archived(path).values() if one.is_run]
+    every = [(one, record.opened_record(one)) for one in archive.archived(path).values() if one.is_run]
+    newest: dict[str, tuple[int, ...]] = {}
+    for _, held in every:
+        newest[_cell(held)] = max(newest.get(_cell(held), ()), _age(held))
+    used = [(one, held) for one, held in every if _age(held) == newest[_cell(held)]]
+    left = len(every) - len(used)
+    said = f"{left} of the {len(every)} records in {path} are left out, since the same runs have newer ones."
+    return [_source_of(one, held, metric) for one, held in used], [said] if left else []
+
+
+def _cell(held: record.Record) -> str:
+    """The study and the values of its axes as a key."""
+    run = held.run
+    return json.dumps(to_json([held.study, run["algorithm"], run["environment"], held.cell]), sort_keys=True)
+
+
+def _age(held: record.Record) -> tuple[int, ...]:
+    """What grows from one record of a run to the next: behaviour versions, Shoal's version, and the number of flags. A
+    record has no date."""
+    version = [int(part) for part in re.findall(r"\d+", held.versions.get("shoal") or "")[:3]]
+    padded = version + [0] * (3 - len(version))
+    return sum(held.behaviour.values()), *padded, len(held.run["settings"]) + len(held.run["config"])
 
 
 def _from_record(one: archive.Stored, metric: str) -> Source:
-    held, path = record.opened_record(one), one.path
+    return _source_of(one, record.opened_record(one), metric)
+
+
+def _source_of(one: archive.Stored, held: record.Record, metric: str) -> Source:
+    path = one.path
     name = "score" if metric == "return" else metric
     values = held.values(name)
     if values is None:
