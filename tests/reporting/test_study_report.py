@@ -113,6 +113,23 @@ def test_commands_on_the_pages_find_the_file(tmp_path: Path, monkeypatch: pytest
         assert f"shoal study {word} --records 'a b'" in found.texts
 
 
+def test_pages_show_no_folders_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_study_file(tmp_path / "somebody" / "studies")
+    (records := tmp_path / "somebody" / "their records").mkdir()
+    (here := tmp_path / "here").mkdir()
+    monkeypatch.chdir(here)
+    page = library.report(path, out="page.html", records=records)
+    assert "shoal study demo.toml --records 'their records'" in Parsed(page).texts
+    every = library.report(path.parent, out="all.html")
+    assert "Studies in studies" in Parsed(every).texts
+    for one in (page, every):
+        assert "somebody" not in one.read_text("utf-8")
+    assert (
+        "shoal study ../somebody/studies/demo.toml"
+        in Parsed(library.report("../somebody/studies/demo.toml", out="page.html")).texts
+    ), "a relative path is shown as it was typed"
+
+
 def test_figures_are_charts_of_the_records_numbers(tmp_path: Path) -> None:
     found = report(study(tmp_path)[0])
     first, second, profiles = found.data["chart-data"]

@@ -10,7 +10,7 @@ from shoal.environments.names import path_words
 from shoal.errors import GameError, InputError
 from shoal.plots.texts import estimate_text
 from shoal.reporting import page
-from shoal.reporting.facts import Facts, facts_of, sentence_without_folders, shown_folder
+from shoal.reporting.facts import Facts, facts_of, sentence_without_folders, shown_folder, without_folders
 from shoal.reporting.page import Html, Page, html_table, joined_html, tag
 from shoal.reporting.replays import Recorded
 from shoal.reporting.replays import replays as played
@@ -208,7 +208,8 @@ def _studies(
 ) -> Path:
     path = written_to(runs / REPORT_FILE if out is None else out, Path())
     every = [_studied(file, records, runs, trust) for file in files]
-    write_bytes(path, page.page_bytes(studies_page(every, f"Studies in {path_words(folder)}"), None))
+    title = f"Studies in {path_words(without_folders(str(folder)))}"
+    write_bytes(path, page.page_bytes(studies_page(every, title), None))
     return path
 
 

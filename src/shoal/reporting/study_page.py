@@ -8,6 +8,7 @@ from typing import Any
 from shoal.environments.names import path_words
 from shoal.plots.charts import Lines
 from shoal.reporting.charts import Drawn, chart_element, estimates_table, lines_data
+from shoal.reporting.facts import without_folders
 from shoal.reporting.page import (
     Html,
     Page,
@@ -145,7 +146,8 @@ def _drawn(chart: Chart, heading: str, note: str, charts: list[dict[str, Any]]) 
 
 def _again(study: StudyFile, records: Path | None) -> Html:
     """The commands that run the study and write its pages."""
-    named = command_word(study) + (f" --records {path_words(records)}" if records is not None else "")
+    named = command_word(study, on_page=True)
+    named += f" --records {path_words(without_folders(str(records)))}" if records is not None else ""
     lines = {
         "Train the missing runs": f"shoal study {named}",
         "Measure all of them again with other seeds": f"shoal study {named} --again",

@@ -341,13 +341,16 @@ def home(path: Path) -> Path:
     return HERE if installed(path) else path.parent
 
 
-def command_word(study: StudyFile) -> str:
+def command_word(study: StudyFile, on_page: bool = False) -> str:
     """The study as a word of a shell command: its name if commands find the file by it, otherwise the file's path,
-    relative to the working directory if it is below that."""
+    relative to the working directory if it is below that; of another absolute path on a page the name alone, since its
+    folders may name a user."""
     here, path = Path().resolve(), study.path.resolve()
     if found_by_name(study):
         return path_words(study.name)
-    return path_words(path.relative_to(here) if path.is_relative_to(here) else study.path)
+    if path.is_relative_to(here):
+        return path_words(path.relative_to(here))
+    return path_words(study.path.name if on_page and study.path.is_absolute() else study.path)
 
 
 def found_by_name(study: StudyFile) -> bool:
