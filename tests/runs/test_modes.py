@@ -21,7 +21,7 @@ from shoal import algorithms
 from shoal.cli import train as cli
 from shoal.errors import InputError
 from shoal.options.flags import override
-from shoal.runs import build
+from shoal.runs import build, final_evaluation
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.folders import acts_greedily
 from shoal.storage.log import read_log
@@ -56,6 +56,27 @@ def test_the_final_evaluation_records_the_better_mode_and_the_score_of_both(run:
     assert found["other"]["mean"] == 0.0 and found["episodes"] == 64
     text = cli.summary_text(run, "again")
     assert "sampled score  0." in text and "greedy actions 0.00 (" in text
+
+
+def test_the_summary_names_the_mode_of_each_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the better mode of the best policies is not that of the last ones."""
+    monkeypatch.setattr(final_evaluation.Checkpoints, "load_meta", lambda _: {"step": 8, "score": [1.0]})
+
+    def played(score: float, greedy: bool, **more: Any) -> Evaluation:
+        scores = np.full((1, 1), score)
+        return Evaluation(scores[..., None], scores, scores, {"won": np.ones((1, 1))}, greedy, **more)
+
+    last = played(3.0, True, other=played(2.0, False))
+    best = played(5.0, False, other=played(4.0, True))
+    _, *lines = final_evaluation.write_evaluation(tmp_path, last, best, 1, 16).split("\n")
+    whose = "best policies, sampled actions,"
+    assert [line.partition(" (")[0] for line in lines] == [
+        "win rate 100.0 %",
+        "sampled actions 2.00",
+        f"{whose} 5.00",
+        f"{whose} win rate 100.0 %",
+        "best policies greedy actions 4.00",
+    ]
 
 
 def test_score_policies_and_pictures_take_the_recorded_mode(run: shoal.Run, monkeypatch: pytest.MonkeyPatch) -> None:

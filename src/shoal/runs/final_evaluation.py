@@ -166,7 +166,10 @@ def write_evaluation(
         meta = Checkpoints(folder / BEST_FOLDER).load_meta()
         entries["best"] = best.as_json() | _modes(best) | {"step": meta["step"], "selected_with": meta["score"]}
         which = "best policies" if best.greedy == last.greedy else f"best policies, {best.mode} actions,"
-        entries["text"] += "\n" + "\n".join(f"{which} {line}" for line in str(best).split("\n"))
+        lines = [f"{which} {line}" for line in str(best._replace(other=None)).split("\n")]
+        if best.other is not None:  # the last line, which names the other mode
+            lines.append(f"best policies {str(best).split(chr(10))[-1]}")
+        entries["text"] += "\n" + "\n".join(lines)
     write_text(folder / EVALUATION_FILE, dumps(last.as_json() | entries, "evaluation", indent=1) + "\n")
     return entries["text"]
 
