@@ -326,6 +326,14 @@ def test_two_runs_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [(line["name"], line["colour"]) for line in own] == [("qmix, training", 2)], "the colour of the run's return"
     assert [line["colour"] for line in chart["lines"]] == [0, 1, 2, 3]
     assert "Return of each agent, qmix" in found.texts and "The first 12 of 15 agents." in found.text
+    three, five = run(tmp_path / "three", SCORES, "vdn"), run(tmp_path / "five", (*SCORES, 3.0, 5.0), "vdn")
+    for ours, theirs, kind in (
+        (one, three, "range"),
+        (other, five, "95% interval"),
+        (one, five, "range or 95% interval"),
+    ):
+        (caption,) = [caption for caption in report(ours, against=theirs).tables if caption.startswith("Difference of")]
+        assert caption.startswith(f"Difference of the final scores [{kind}], and probability"), caption
     precise = report(one, against=run(tmp_path / "precise", (5.0, 5.01, 5.03))).tables
     (rows,) = [rows for caption, rows in precise.items() if caption.startswith("The last policies")]
     assert [row[1].partition(" ")[0] for row in rows] == ["Score", "2.333", "5.013"]

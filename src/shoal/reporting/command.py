@@ -20,6 +20,7 @@ from shoal.reporting.study_page import study_page
 from shoal.runs.api import check_same_environment
 from shoal.runs.open import open_run
 from shoal.runs.run import Run
+from shoal.statistics import interval_text
 from shoal.storage import manifest
 from shoal.storage.folders import distinct_names
 from shoal.storage.manifest import rate_of
@@ -293,10 +294,12 @@ def _comparison(runs: Sequence[tuple[str, Facts]]) -> Html | None:
         }
         for pair in result.pairs
     ]
+    counts = sorted({n for method in result.methods.values() for n in method.seeds.values()} - {1}) or [1]
+    kinds = " or ".join(dict.fromkeys(map(interval_text, counts)))
     mode = " of greedy actions" if any(facts.other is not None for _, facts in runs) else ""
     caption = (
-        f"Difference of the final scores{mode}, and probability that a seed of the first run scores higher than one "
-        "of the second [95% interval]"
+        f"Difference of the final scores{mode} [{kinds}], and probability that a seed of the first run scores higher "
+        "than one of the second [95% interval]"
     )
     known = all(math.isfinite(pair.found.difference[1]) for pair in result.pairs)
     said = None if known else tag("p", "A run has one seed, so there is no interval.", class_="note")

@@ -65,9 +65,23 @@ def test_the_text_has_a_row_for_each_method_and_each_pair(two: tuple[Path, Path]
     assert "| mappo  |     5 | 5.0 [" in text and "| qmix   |     1 |              9 |" in text
     assert [line.split()[1:4:2] for line in lines[8:11]] == [["mappo", "ippo"], ["mappo", "qmix"], ["ippo", "qmix"]]
     assert found.notes == (
+        "Brackets are the 95% interval over 5 seeds.",
         "The area is that under the curve of greedy evaluations during training, divided by its length.",
         "qmix has one seed in toys:busy, so it has no intervals.",
     )
+
+
+def test_the_kind_of_brackets_is_named(tmp_path: Path) -> None:
+    few, many = run(tmp_path / "few", [1.0, 2.0, 4.0]), run(tmp_path / "many", [1.0, 2.0, 4.0, 3.0, 2.5], "qmix")
+    both = (
+        "Brackets are the range over 3 seeds, and the 95% interval over 5 seeds; those of P(X > Y) are 95% intervals."
+    )
+    assert both in library.compare([few, many]).notes
+    more = [run(tmp_path / name, [1.0, 2.0], name, "matrix/climbing") for name in ("mappo", "qmix")]
+    found = library.compare([few, many, *more]).notes
+    assert "Brackets are 95% stratified bootstrap intervals over the seeds of 2 environments." in found
+    alone = [run(tmp_path / f"alone {name}", [1.0], name) for name in ("mappo", "qmix")]
+    assert not any("Brackets" in note for note in library.compare(alone).notes)
 
 
 def test_runs_of_one_method_are_put_together(tmp_path: Path) -> None:

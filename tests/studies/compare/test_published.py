@@ -63,6 +63,7 @@ def test_algorithms_of_a_file_are_methods_beside_ones_own(mine: Path, tmp_path: 
     assert found.notes == (
         f"The scores of {file} are of the last evaluation of each run.",
         f"Tasks of {file} without other runs are left out: smac/3m.",
+        "Brackets are the range over 2 or 3 seeds; those of P(X > Y) are 95% intervals.",
         "The area is that under the curve of evaluations during training, divided by its length.",
     )
 

@@ -28,6 +28,7 @@ from shoal.statistics import (
     area,
     efficiency,
     estimate,
+    interval_text,
     normalise,
     profile,
     spanning,
@@ -384,10 +385,26 @@ def _bounds(level: Level | Mapping[str, Level], environments: Sequence[str]) -> 
     return {task: (float(bounds[task][0]), float(bounds[task][1])) for task in environments}
 
 
+def _brackets(scores: Mapping[str, Mapping[str, np.ndarray]]) -> list[str]:
+    """What brackets contain, as one sentence; none if no method has several seeds."""
+    tasks = max(map(len, scores.values()))
+    counts = sorted({x.size for each in scores.values() for x in each.values()} - {1})
+    if not counts:
+        return []
+    if tasks > 1:
+        return [f"Brackets are 95% stratified bootstrap intervals over the seeds of {tasks} environments."]
+    kinds: dict[str, list[str]] = {}
+    for count in counts:
+        kinds.setdefault(interval_text(count), []).append(str(count))
+    said = ", and ".join(f"the {kind} over {' or '.join(each)} seeds" for kind, each in kinds.items())
+    also = "; those of P(X > Y) are 95% intervals" if len(scores) > 1 and "range" in kinds else ""
+    return [f"Brackets are {said}{also}."]
+
+
 def _notes(
     methods: Methods, scores: Mapping[str, Mapping[str, np.ndarray]], curves: Curves | None, normalised: bool
 ) -> list[str]:
-    notes = []
+    notes = _brackets(scores)
     every: list[Source] = [one for tasks in methods.values() for runs in tasks.values() for one in runs]
     if curves is not None:
         greedy = "greedy " if all(one.greedy is not None for one in every) else ""
