@@ -17,7 +17,7 @@ from shoal.studies.levels import NO_LEVELS, Levels
 from shoal.studies.plan import Cell
 from shoal.studies.record import Record
 from shoal.studies.study_file import TRAINING, Figure, Kind, StudyFile
-from shoal.studies.summaries import STATISTICS, Statistic, known_curve
+from shoal.studies.summaries import STATISTICS, Statistic, known_curve, start_of
 from shoal.studies.tables import (
     MIXED_CURVES,
     Entries,
@@ -180,7 +180,7 @@ def _curves(figure: Figure, entries: Entries, lines: Lines, levels: Lines) -> Fo
 
 def _over_shares(each: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, list[np.ndarray]]:
     """Curves of several tasks at common shares of their steps, in per cent, from where all have begun."""
-    start = max(x[0] / x[-1] for x, _ in each)
+    start = max(start_of(x) for x, _ in each)
     shares = np.linspace(start, 1.0, POINTS) if start < 1 else np.ones(1)
     moved = [np.stack([np.interp(shares * x[-1], x, run) for run in values.T], 1) for x, values in each]
     return 100.0 * shares, moved

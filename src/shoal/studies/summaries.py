@@ -112,6 +112,11 @@ def known_curve(record: Record, metric: str) -> tuple[Float[np.ndarray, " X"], F
     return steps[known], values[known]
 
 
+def start_of(steps: Float[np.ndarray, " _"]) -> float:
+    """The first step of a curve as a share of the last one, 0 where both are 0."""
+    return float(steps[0] / steps[-1]) if steps[-1] else 0.0
+
+
 def _area(record: Record, metric: str) -> Samples | None:
     steps, values = known_curve(record, metric)
     return statistics.area(steps, values) if len(steps) > 1 else None

@@ -68,6 +68,18 @@ def test_algorithms_of_a_file_are_methods_beside_ones_own(mine: Path, tmp_path: 
     )
 
 
+def test_one_evaluation_before_training_is_a_curve_of_one_point(tmp_path: Path) -> None:
+    def runs(steps: int, score: float) -> dict[str, Any]:
+        evaluations = {f"step_{i}": {"step_count": 10 * i, "return": [score + i]} for i in range(steps)}
+        return {f"run_{seed}": evaluations for seed in range(2)}
+
+    told = {task: {"a": runs(steps, 1.0), "b": runs(steps, 2.0)} for task, steps in (("one", 1), ("two", 2))}
+    (path := tmp_path / "file.json").write_text(json.dumps({"toys": told}))
+    found = library.compare([path])
+    assert found.curves is not None and found.curves.places[[0, -1]].tolist() == [0.0, 100.0]
+    assert found.curves.band("a (file)", "mean").point[[0, -1]].tolist() == [1.0, 1.5]
+
+
 def test_absolute_metrics_are_taken_where_all_runs_have_them(mine: Path, tmp_path: Path) -> None:
     finals = {"mappo": [1.0, 2.0], "vdn": [2.0, 2.0]}
     file = published(tmp_path / "a.json", {TASK: finals}, absolute={"mappo": [7.0, 8.0], "vdn": [9.0, 5.0]})

@@ -48,6 +48,7 @@ from shoal.studies.compare.sources import (
     read_archive,
     read_source,
 )
+from shoal.studies.summaries import start_of
 from shoal.system.files import written_to
 
 # Curves of several methods at common steps: sample efficiency, and the area under each run's curve.
@@ -79,7 +80,7 @@ class Curves(NamedTuple):
         score on."""
         if self.same_steps:
             return next(iter(self.steps.values()))
-        start = max(steps[0] / steps[-1] for steps in self.steps.values())
+        start = max(start_of(steps) for steps in self.steps.values())
         return np.linspace(100.0 * start, 100.0, POINTS) if start < 1 else np.array([100.0])
 
     def band(self, method: str, statistic: str) -> Band:
