@@ -299,6 +299,33 @@ def test_the_check_names_an_empty_mask_of_a_single_agent():
     assert "(and 1 more time)" in finding.sentence
 
 
+class ListedNothing(gymnasium.Env):
+    """Two agents in a Tuple, whose masks allow nothing after reset (if so) and at the end."""
+
+    def __init__(self, at_first: bool = False):
+        self.at_first = at_first
+        seen = spaces.Dict({"x": spaces.Box(0, 9, (1,)), "action_mask": spaces.MultiBinary(3)})
+        self.observation_space, self.action_space = spaces.Tuple([seen] * 2), spaces.Tuple([spaces.Discrete(3)] * 2)
+
+    def _seen(self):
+        empty = self.time == 3 or (self.at_first and self.time == 0)
+        return ({"x": np.ones(1, np.float32), "action_mask": np.full(3, not empty, np.int8)},) * 2
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.time += 1
+        return self._seen(), [0.0, 0.0], self.time == 3, False, {}
+
+
+def test_an_empty_mask_in_a_list_counts_at_its_own_timestep_only():
+    assert empty_masks(ListedNothing) == []
+    (finding,) = empty_masks(functools.partial(ListedNothing, at_first=True))
+    assert "allows nothing after reset (episode 1, seed 0), so it takes action 0 (and 3 more times)" in finding.sentence
+
+
 class Terse(Masking):
     """Gives ``a_1`` no info."""
 

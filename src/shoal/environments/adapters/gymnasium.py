@@ -339,6 +339,7 @@ class _Team:
 
     def _write(self, seen: Any, out: HostTimestep) -> None:
         at = 0
+        self.emptied.clear()
         for i, read in enumerate(self._reads):
             row = read(seen[i])
             width = self.spec.obs_dims[i]
