@@ -163,11 +163,14 @@ def test_a_tuple_of_spaces_is_a_team():
     np.testing.assert_array_equal(timestep.obs, [[1, 1, 0], [2, 2, 2]])
     np.testing.assert_array_equal(timestep.state, [1, 1, 2, 2, 2])
     rows = []
-    for _ in range(3):
+    for t in range(3):
         step(np.array([1, 3], np.int32))
         rows.append(
             (timestep.alive.tolist(), timestep.discount.tolist(), timestep.reward.tolist(), bool(timestep.last))
         )
+        seen = np.concatenate([np.full(2, timestep.alive[0] * (t + 2)), np.full(3, t + 3)])
+        np.testing.assert_array_equal(timestep.state, seen)
+        np.testing.assert_array_equal(timestep.obs, [[*seen[:2], 0], seen[2:]])
     assert rows == [
         ([True, True], [1, 1], [1, 2], False),
         ([False, True], [0, 1], [1, 2], False),

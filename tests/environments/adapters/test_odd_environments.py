@@ -192,12 +192,30 @@ def test_an_agent_that_is_no_longer_listed_is_dead():
     step([0, 0])
     np.testing.assert_array_equal(timestep.alive, [True, False])
     np.testing.assert_array_equal(timestep.discount, [1, 0])
+    np.testing.assert_array_equal(timestep.state, [2, 0])
     assert not timestep.obs[1].any()
     timestep.obs[...] = timestep.state[...] = 7  # what another game has left there
     step([0, 0])
     np.testing.assert_array_equal(timestep.obs, [[3], [0]])
     np.testing.assert_array_equal(timestep.state, [3, 0])
     np.testing.assert_array_equal(timestep.reward, [1, 0])
+
+
+class Ghostly(Leaving):
+    """``a_1`` is observed as NaN after it was taken off the list."""
+
+    def step(self, actions):
+        seen, *told = super().step(actions)
+        return seen | {"a_1": np.full(1, np.nan)}, *told
+
+
+def test_what_is_returned_for_an_agent_that_is_gone_is_in_no_state():
+    timestep, step, _ = started(made(Ghostly))
+    for t in (1, 2, 3):
+        step([0, 0])
+        np.testing.assert_array_equal(timestep.obs, [[t + 1], [0]])
+        np.testing.assert_array_equal(timestep.state, [t + 1, 0])
+    assert timestep.last and check(Ghostly, episodes=2, isolate=False).ok
 
 
 class Early(Parade):
@@ -217,9 +235,11 @@ def test_an_agent_that_is_not_listed_yet_observes_zeros():
     timestep, step, _ = started(made(Early))
     np.testing.assert_array_equal(timestep.alive, [True, False])
     np.testing.assert_array_equal(timestep.obs, [[1], [0]])
+    np.testing.assert_array_equal(timestep.state, [1, 0])
     step([0, 0])
     np.testing.assert_array_equal(timestep.alive, [True, True])
     np.testing.assert_array_equal(timestep.obs, [[2], [2]])
+    np.testing.assert_array_equal(timestep.state, [2, 2])
 
 
 class Both(Parade):

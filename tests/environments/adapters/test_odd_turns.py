@@ -102,6 +102,31 @@ def test_a_time_limit_counts_moves_of_all_agents():
     assert timestep.last
 
 
+class Waiting(Rounds):
+    """A player that is out is listed, and observed, until it is on turn."""
+
+    def step(self, action):
+        super().step(action)
+        self.terminations["p_1"] = self.time >= 2
+
+    def _deads_step_first(self):
+        return self.agent_selection
+
+    def _was_dead_step(self, action):
+        over = self.agent_selection
+        self.agent_selection = self.agents[(self.agents.index(over) + 1) % len(self.agents)]
+        self.agents.remove(over)
+        del self._cumulative_rewards[over]
+
+
+def test_a_player_that_is_out_and_still_listed_is_zero_in_the_state():
+    timestep, step, _ = started(Waiting)
+    for t in range(1, 5):
+        step([0, 0, 0])
+        assert timestep.alive.tolist() == [True, t < 2, True]
+        assert timestep.obs[:, 0].tolist() == timestep.state.tolist() == [t + 1, (t + 1) * (t < 2), t + 1]
+
+
 class Lingering(Rounds):
     """Does nothing where the player on turn has ended."""
 

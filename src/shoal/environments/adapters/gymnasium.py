@@ -298,7 +298,7 @@ class _Team:
         self.emptied: list[int] = []
         each = zip(observations, self._seen_as, strict=True)
         self._reads = [x.reader(spec.packed, what, self.unread) for x, what in each]
-        self._joins = spec.state_dim > 0
+        self._joined = spec.obs_dims if spec.state_dim else ()
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         seen, _ = started(self._env.reset(seed=seed))
@@ -320,7 +320,7 @@ class _Team:
         late = self._time >= self._limit
         if late and not (self._gone | ended | cut).all():
             self.overran += self._limit > self.spec.horizon
-        end(out, self._gone, ended, cut | late)
+        end(out, self._gone, ended, cut | late, self._joined)
 
     def _flags(self, values: Any, what: str) -> np.ndarray:
         """bool [N] from one flag for all agents, or one each."""
@@ -345,7 +345,7 @@ class _Team:
             width = self.spec.obs_dims[i]
             spaces.check_width(self._seen_as[i], row, width)
             out.obs[i, :width] = row
-            if self._joins:
+            if self._joined:
                 out.state[at : at + width] = row
             at += width
             if self._named[i] and spaces.has_mask(seen[i], self._masked[i], self._seen_as[i]):

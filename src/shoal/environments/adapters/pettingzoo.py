@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from shoal.environments.adapters.gymnasium import limits, rendered_picture
-from shoal.environments.adapters.teams import Team, by_agent, checked_number, end, flag, started, stepped, tell_of_state
+from shoal.environments.adapters.teams import (
+    Team,
+    by_agent,
+    checked_number,
+    clear,
+    end,
+    flag,
+    started,
+    stepped,
+    tell_of_state,
+)
 from shoal.errors import InputError, told, unknown
 from shoal.game import Game, HostEnvironment, HostTimestep, close_example
 from shoal.security import user_modules
@@ -86,7 +96,7 @@ class TurnGame:
         if not over:
             self._skip()
         self._write(out, last)
-        end(out, self._gone, ends, cuts)
+        end(out, self._gone, ends, cuts, self._team.joined)
 
     def _listed(self) -> list[Any]:
         """The environment's ``agents``.
@@ -318,7 +328,8 @@ class _ParallelGame:
         self._all_here = not self._gone.any()
         self._team.write(seen, infos, out)
         if not self._all_here:  # of some that are not listed there are observations
-            out.alive[self._gone], out.obs[self._gone] = False, 0.0
+            out.alive[self._gone] = False
+            clear(out, self._gone, self._team.joined)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         agents, gone = self._agents, self._gone
@@ -355,7 +366,7 @@ class _ParallelGame:
                     [ended.get(a, False) or not (a in here or c) for a, c in zip(agents, cuts, strict=True)]
                 )
             gone &= np.array([a not in here for a in agents]) | ends | cuts
-            end(out, gone, ends, cuts, np.array([agent in seen for agent in agents]))
+            end(out, gone, ends, cuts, self._team.joined, np.array([agent in seen for agent in agents]))
             self._all_here = not gone.any()
 
     def _listed(self, seen: Any, over: Collection[Any] = ()) -> list[Any]:

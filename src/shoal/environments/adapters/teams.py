@@ -202,7 +202,8 @@ class Team:
         self._reads = [x.reader(spec.packed, what, self.unread) for x, what in zip(seen, self._seen_as, strict=True)]
         self._widths = spec.obs_dims
         self._absent = [np.zeros(width, np.uint8 if spec.packed else np.float32) for width in spec.obs_dims]
-        self._joins = not self._ask and spec.state_dim > 0
+        self.joined = () if self._ask or not spec.state_dim else spec.obs_dims
+        """The widths of the observations in a row that are the state; empty if it is another one."""
         self.fault = fault
         """What ``state()`` does that a state cannot do, so that the spec has another one; see :func:`_state`."""
 
@@ -214,7 +215,7 @@ class Team:
         """
         if not isinstance(infos, Mapping):
             raise ValueError(f"infos are a {type(infos).__name__}, not a dict with a key for each agent.")
-        obs, state, joins, indices, at = out.obs, out.state, self._joins, self.indices, 0
+        obs, state, joins, indices, at = out.obs, out.state, self.joined, self.indices, 0
         self.emptied.clear()
         for i, agent in enumerate(self.agents):
             width = self._widths[i]
@@ -291,8 +292,26 @@ def _state(env: Any, name: str) -> tuple[np.ndarray | None, str]:
     return (None if picture else state.reshape(-1)), ""
 
 
+def clear(out: HostTimestep, absent: np.ndarray, joined: Sequence[int]) -> None:
+    """Write that absent agents observe zeros, whatever the environment returns for them.
+
+    Args:
+        out: the timestep.
+        absent: bool [N].
+        joined: the width of each agent's observation, if the state is all of them in a row; otherwise empty.
+    """
+    out.obs[absent] = 0.0
+    if joined:
+        out.state[np.repeat(absent, joined)] = 0.0
+
+
 def end(
-    out: HostTimestep, gone: np.ndarray, ended: np.ndarray, cut: np.ndarray, seen: np.ndarray | bool = True
+    out: HostTimestep,
+    gone: np.ndarray,
+    ended: np.ndarray,
+    cut: np.ndarray,
+    joined: Sequence[int],
+    seen: np.ndarray | bool = True,
 ) -> None:
     """Write ``alive``, ``discount``, ``leaving`` and ``last`` for agents that end individually.
 
@@ -301,6 +320,7 @@ def end(
         gone: bool [N], agents that ended before; updated.
         ended: bool [N], agents that terminate now.
         cut: bool [N], agents that are truncated now.
+        joined: as in :func:`clear`.
         seen: bool [N], agents whose observation at this timestep is known; there is no value to bootstrap from for the
             others, which count as dead if a time limit cuts them off.
     """
@@ -318,4 +338,4 @@ def end(
         out.leaving[...] = cut & ~ended & ~before & seen
         out.alive[gone & ~out.leaving] = False
         out.discount[ended & ~before] = 0.0
-    out.obs[gone & ~out.alive] = 0.0
+    clear(out, gone & ~out.alive, joined)
