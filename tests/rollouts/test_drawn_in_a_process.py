@@ -140,6 +140,17 @@ def test_what_cannot_be_imported_is_sent_by_value(monkeypatch: pytest.MonkeyPatc
             game.picture()
 
 
+def test_pictures_of_this_process_stay_as_they_were_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "sent", lambda make: None)
+    with closing(WatchedGame(hosted("one canvas"), draws=True)) as game:
+        game.reset(0)
+        game.wait(0)
+        first = game.picture()
+        game.play()
+        second = game.picture()
+    assert first is not None and second is not None and (first.max(), second.max()) == (0, 10)
+
+
 def test_without_a_display_mujoco_draws_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setenv("DISPLAY", ":0")

@@ -74,6 +74,7 @@ class WatchedGame(Pool):
             return None
         if self.here is not None:
             found = self.here.picture(0)
+            found = found.copy() if isinstance(found, np.ndarray) else found  # render may draw into it again
         else:
             (one,) = self.workers
             one.send(serving.DRAW, 0)

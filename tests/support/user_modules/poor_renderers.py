@@ -1,4 +1,5 @@
-"""Games that play well and whose renderers fail. Worker processes import this module, which knows no JAX."""
+"""Games that play well and whose renderers fail or draw into one array. Worker processes import this module, which
+knows no JAX."""
 
 import os
 import subprocess
@@ -11,14 +12,18 @@ from shoal.game import Game
 
 
 class Poor(Counters):
-    """A game whose renderer fails in the third picture, and which plays well."""
+    """A game whose renderer fails in the third picture or returns the same array each time, and which plays well."""
 
     fault = ""
+    canvas = np.zeros((20, 30, 3), np.uint8)
 
     def render(self) -> np.ndarray:
         print("noise of the renderer", flush=True)
         if self.t == 2:
             self.fail()
+        if self.fault == "one canvas":
+            self.canvas[...] = super().render()
+            return self.canvas
         return super().render()
 
     def fail(self) -> None:
