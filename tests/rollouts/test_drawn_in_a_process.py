@@ -17,7 +17,7 @@ from shoal.errors import GameError
 from shoal.game import HostEnvironment
 from shoal.rollouts import drawing
 from shoal.rollouts.drawing import DrawingError, WatchedGame
-from shoal.rollouts.worker import Worker
+from shoal.rollouts.worker import Loss, Worker
 from shoal.training import episodes
 from shoal.types import Algorithm, Learner, Step
 from support import processes
@@ -99,10 +99,10 @@ def test_a_renderer_that_hangs_is_killed_with_its_children(monkeypatch: pytest.M
     seen: set[int] = set()
     kill: Callable = drawing.WatchedGame._ended
 
-    def ended(game: WatchedGame, one: Worker, seconds: float) -> str:
+    def ended(game: WatchedGame, one: Worker, loss: Loss, seconds: float) -> str:
         assert one.process is not None
         seen.update({one.process.pid}, processes.descendants(one.process.pid))
-        return kill(game, one, seconds)
+        return kill(game, one, loss, seconds)
 
     monkeypatch.setattr(drawing.WatchedGame, "_ended", ended)
     with pytest.raises(DrawingError, match=r"its renderer did not answer for 0\.3 s"):

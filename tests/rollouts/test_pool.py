@@ -37,6 +37,14 @@ def test_processes_of_a_game_end_with_its_worker(tmp_path: Path) -> None:
     assert not processes.left(first | then)
 
 
+def test_a_worker_whose_pipes_are_closed_has_died(tmp_path: Path) -> None:
+    """Also if its process has no exit code yet, as one whose memory is still being written to a file."""
+    said: list[str] = []
+    with closing(Pool(counters.hosted(False, "close its pipes", str(tmp_path)), 1, 2, 1, warn=said.append)) as pool:
+        play(pool, 4)
+    assert said == ["Worker 0 died and is started again; 2 episodes were cut off."]
+
+
 def test_games_are_closed_after_a_fault(tmp_path: Path) -> None:
     """Those of workers that were at a step too, and at once."""
     with closing(Pool(counters.hosted(False, "raise", str(tmp_path)), 2, 3, 2)) as pool:

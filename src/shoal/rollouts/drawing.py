@@ -15,7 +15,7 @@ from shoal.errors import GameError, InputError
 from shoal.game import HostEnvironment
 from shoal.rollouts import worker as serving
 from shoal.rollouts.pool import BUILDING, Pool
-from shoal.rollouts.worker import Fault, Worker, how_it_ended, pickled
+from shoal.rollouts.worker import Fault, Loss, Worker, how_it_ended, pickled
 
 DRAWING = 30.0
 """Time-out in seconds for one picture."""
@@ -81,22 +81,22 @@ class WatchedGame(Pool):
             found = one.read(DRAWING)
             if found is None:
                 block = serving.read_block(one.answers)
-                found = False if block is None else block[0]
-            if found is False:
-                raise DrawingError(f"its renderer {self._ended(one, DRAWING)}")
+                found = Loss.ENDED if block is None else block[0]
+            if isinstance(found, Loss):
+                raise DrawingError(f"its renderer {self._ended(one, found, DRAWING)}")
         if isinstance(found, Fault):
             raise DrawingError(f"its renderer raised {found.error}")
         return found
 
-    def _restart(self, one: Worker) -> None:
-        how = self._ended(one, self.timeout)
+    def _restart(self, one: Worker, loss: Loss) -> None:
+        how = self._ended(one, loss, self.timeout)
         if self.draws:
             raise DrawingError(f"its process {how}")
         raise GameError(f"{self.env.spec.name}: its process {how}", None, "", "")
 
-    def _ended(self, one: Worker, seconds: float) -> str:
+    def _ended(self, one: Worker, loss: Loss, seconds: float) -> str:
         """How the process ended, as text; kills it if it is still running."""
-        how = how_it_ended(one.exit_code(), seconds)
+        how = how_it_ended(one, loss, seconds)
         one.end()
         return how
 

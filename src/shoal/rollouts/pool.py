@@ -19,6 +19,7 @@ from shoal.rollouts import worker as serving
 from shoal.rollouts.worker import (
     Board,
     Fault,
+    Loss,
     Stepper,
     Worker,
     board,
@@ -165,8 +166,8 @@ class Pool:
         for one in self.workers:
             while group in one.asked:
                 answer = one.read(self.timeout)
-                if answer is False:
-                    self._restart(one)
+                if isinstance(answer, Loss):
+                    self._restart(one, answer)
                     continue
                 done = one.asked.pop(0)
                 self._check(answer)
@@ -209,13 +210,13 @@ class Pool:
         """Wait until a worker has built its games."""
         seconds = max(self.timeout, self.building)
         answer = one.read(seconds)
-        if answer is False:
-            how = how_it_ended(one.exit_code(), seconds)
+        if isinstance(answer, Loss):
+            how = how_it_ended(one, answer, seconds)
             raise InputError(f"{self.env.spec.name}: worker {one.number} {how} while it built its games.")
         self._check(answer)
 
-    def _restart(self, one: Worker) -> None:
-        how = how_it_ended(one.exit_code(), self.timeout)
+    def _restart(self, one: Worker, loss: Loss) -> None:
+        how = how_it_ended(one, loss, self.timeout)
         one.restarts += 1
         if one.restarts > PATIENCE:
             what = f"{self.env.spec.name}: worker {one.number} {how}, {one.restarts} times in a row"

@@ -7,6 +7,7 @@ gone.
 """
 
 import contextlib
+import enum
 import faulthandler
 import mmap
 import os
@@ -23,7 +24,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -281,6 +282,15 @@ def end_with(parent: int) -> None:
 # The training process's side: start, send, read, kill.
 
 
+class Loss(enum.Enum):
+    """Why there is no answer from a worker."""
+
+    ENDED = enum.auto()
+    """Its answers have ended, since its process has ended or is about to."""
+    SILENT = enum.auto()
+    """It did not answer in time."""
+
+
 class Worker:
     """A worker process and its pending orders."""
 
@@ -334,16 +344,16 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):  # noticed where its answer is awaited
             os.write(self.orders, order + bytes([group]))
 
-    def read(self, seconds: float) -> Fault | Literal[False] | None:
-        """The next answer: None for OK, or a fault; False if the process has ended or does not answer in time."""
+    def read(self, seconds: float) -> Fault | Loss | None:
+        """The next answer, within ``seconds``: None for OK, a fault, or why there is none."""
         poll = select.poll()
         poll.register(self.answers, select.POLLIN)
         if not poll.poll(1000 * seconds):
-            return False
+            return Loss.SILENT
         answer = os.read(self.answers, 1)
         if answer == OK:
             return None
-        return read_block(self.answers) or False if answer else False
+        return (read_block(self.answers) if answer else None) or Loss.ENDED
 
     def exit_code(self) -> int | None:
         """Exit code of the process; None if it is running."""
@@ -367,7 +377,7 @@ class Worker:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         with contextlib.suppress(Exception):  # what an interrupted reader has left is no answer
-            while exited and (found := self.read(0.0)) is not False:
+            while exited and not isinstance(found := self.read(0.0), Loss):
                 fault = found if found and found.during == "close" else fault
         os.close(self.orders)
         os.close(self.answers)
@@ -375,10 +385,11 @@ class Worker:
         return fault
 
 
-def how_it_ended(code: int | None, seconds: float) -> str:
-    """How a process ended, as text; ``code`` is None if it did not answer for ``seconds``."""
-    if code is None:
-        return f"did not answer for {seconds:g} s"
+def how_it_ended(one: Worker, loss: Loss, seconds: float) -> str:
+    """Why a worker was lost, as text; ``seconds`` are those in which it had to answer."""
+    code = one.exit_code()
+    if code is None:  # of a process that has died too, for example while its memory is written to a file
+        return "died" if loss is Loss.ENDED else f"did not answer for {seconds:g} s"
     return f"died ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
 
 
