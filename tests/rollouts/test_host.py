@@ -19,9 +19,9 @@ import pytest
 
 import counters
 from shoal.errors import GameError, InputError
-from shoal.game import HostEnvironment
+from shoal.game import HostEnvironment, blank
 from shoal.rollouts import fused
-from shoal.rollouts.host import PLAYED, HostRollout, Parallelism
+from shoal.rollouts.host import PLAYED, Ended, Episodes, Half, HostRollout, Parallelism
 from shoal.types import Step, Trajectory
 
 E, T = 6, 9
@@ -146,6 +146,46 @@ def test_a_worker_that_always_dies_ends_the_run() -> None:
     with rolling(counters.hosted(False, "die always"), 1) as (rollout, said), pytest.raises(GameError) as error:
         collected(rollout)
     assert "toys/counters: worker 0 died (exit code 7), 4 times in a row" in str(error.value) and len(said) == 3
+
+
+def test_an_evaluation_of_which_every_episode_is_lost_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although workers step in between."""
+    monkeypatch.setattr("shoal.rollouts.host.PATIENCE", 1)
+    said: list[str] = []
+
+    def warn(message: str) -> None:
+        said.append(message)
+        assert len(said) < 4, "it goes on"
+
+    with rolling(counters.hosted(False, "die in every episode"), 1) as (rollout, _):
+        rollout.pool.warn = warn
+        with pytest.raises(GameError, match=r"^toys/counters: a worker died or did not answer in 2 episodes of one en"):
+            rollout.play(act, jnp.zeros(1), jax.random.split(jax.random.key(1), 1), E)
+        assert len(said) == 2
+
+
+def test_lost_episodes_are_counted_from_the_last_that_was_finished() -> None:
+    """And only of environments that still have an episode to play."""
+    env, half = counters.hosted(), Half(0, 1, 2, zeros)
+
+    def play(played: Episodes, *lost: bool) -> None:
+        outcome = blank(env.spec, 2)
+        outcome.last[:] = True
+        played.add(half, Ended(outcome, np.zeros((2, 2)), np.ones(2), np.array(lost)))
+
+    played = Episodes(env, Parallelism(1, 2, 0), 20)
+    for _ in range(3):
+        for lost in (True, True, True, False):
+            play(played, lost, False)
+    for _ in range(3):
+        play(played, True, False)
+    with pytest.raises(GameError, match="in 4 episodes of one environment in a row"):
+        play(played, True, False)
+    played = Episodes(env, Parallelism(1, 2, 0), 2)
+    play(played, False, True)
+    for _ in range(2):
+        play(played, True, True)
+    assert played.losses.tolist() == [[0, 3]]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -20,7 +20,7 @@ from shoal.errors import GameError
 from shoal.game import HostEnvironment, HostTimestep, blank, departed, entry_name
 from shoal.rollouts.drawing import WatchedGame
 from shoal.rollouts.fused import SEEDS, Act
-from shoal.rollouts.pool import RESETTING, Pool, workers_for
+from shoal.rollouts.pool import PATIENCE, RESETTING, Pool, workers_for
 from shoal.system import notices
 from shoal.system.notices import Warn
 from shoal.types import Box, EpisodeStats, PyTree, Seconds, Step, Trajectory
@@ -149,18 +149,29 @@ class Episodes:
     """
 
     def __init__(self, env: HostEnvironment, parallelism: Parallelism, episodes: int):
-        seeds, num_envs = parallelism.seeds, parallelism.num_envs
+        self.name, seeds, num_envs = env.spec.name, parallelism.seeds, parallelism.num_envs
         playing = min(num_envs, episodes)
         self.quota = np.array([episodes // playing + (e < episodes % playing) for e in range(num_envs)])
         self.quota[playing:] = 0
         self.first = np.concatenate([[0], np.cumsum(self.quota)[:-1]])
         self.done = np.zeros((seeds, num_envs), int)
+        self.losses = np.zeros((seeds, num_envs), int)
+        """Number of episodes lost by each environment since the last that it finished."""
         self.returns = np.zeros((seeds, episodes, env.spec.num_agents), np.float32)
         self.lengths = np.zeros((seeds, episodes))
         self.metrics = np.zeros((seeds, episodes, len(env.spec.metrics)), np.float32)
 
     def add(self, half: Half, ended: Ended) -> None:
-        """Count the episodes of a half that ended at this step."""
+        """Count the episodes of a half that ended at this step.
+
+        Raises:
+            GameError: an environment has lost more than :data:`PATIENCE` episodes in a row.
+        """
+        if ended.lost.any():
+            self.losses[:, half.envs] += half.shaped(ended.lost & ~self.finished(half))
+            if (most := int(self.losses.max())) > PATIENCE:
+                what = f"{self.name}: a worker died or did not answer in {most} episodes of one environment in a row"
+                raise GameError(what, None, "", "")
         for s, e in np.argwhere(half.shaped(ended.outcome.last & ~ended.lost)):
             env, row = e + half.envs.start, s * half.size + e
             if self.done[s, env] < self.quota[env]:
@@ -168,6 +179,7 @@ class Episodes:
                 self.returns[s, at], self.lengths[s, at] = ended.returns[row], ended.lengths[row]
                 self.metrics[s, at] = ended.outcome.metrics[row]
                 self.done[s, env] += 1
+                self.losses[s, env] = 0
 
     def finished(self, half: Half) -> np.ndarray:
         """bool [S · size]: games of a half that have played all their episodes."""
@@ -348,7 +360,8 @@ class HostRollout:
         Each environment plays a fixed number of episodes, and is not stepped after the last of them.
 
         Raises:
-            GameError: an environment raised, or an episode exceeds :data:`ENDLESS` times the horizon.
+            GameError: an environment raised, an episode exceeds :data:`ENDLESS` times the horizon, or an environment
+                loses one episode after the other with its worker, and so might never finish.
         """
         decide, spec, idle = self.acting(act, greedy), self.env.spec, self.pool.board.idle
         self.init(jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys))

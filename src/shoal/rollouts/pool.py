@@ -35,7 +35,9 @@ from shoal.system.notices import Warn
 from shoal.system.time_limit import returns_within
 
 PATIENCE = 3
-"""Largest number of restarts of a worker without a step in between; then the run fails."""
+"""Largest number of restarts of a worker without a step in between, and of episodes that an environment loses without
+finishing one in an evaluation; then the run fails. Training ends after its steps in any case, and learns from those of
+lost episodes, so it goes on however many are lost."""
 
 BUILDING = 300.0
 """Time-out in seconds for building a worker's games."""

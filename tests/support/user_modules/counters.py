@@ -102,6 +102,8 @@ class Counters:
         if self.trouble == "close its pipes" and self.t == 3 and self.first():
             os.closerange(3, 256)
             time.sleep(600)
+        if self.trouble == "die in every episode" and self.t == 1:
+            os._exit(7)
         if self.trouble == "die always":
             os._exit(7)
 
