@@ -17,7 +17,9 @@ from shoal.system.files import from_json, with_home
 T = TypeVar("T")
 _WRITTEN = ("checkpoints", "policy", "opponents", "tensorboard")
 """Folders that training creates in a run's folder."""
-_REPLACED = ("best", "curves.png", "evaluation.json", "init_from.json", "mlflow.json", "preparation.json")
+PREPARATION_FILE = "preparation.json"
+"""In a run's folder: the data behind what its algorithm decided before training."""
+_REPLACED = ("best", "curves.png", "evaluation.json", "init_from.json", "mlflow.json", PREPARATION_FILE)
 _REPLACED += ("product_rate.json", "references.json", "replay.gif", "report.html", "tensorboard", "wandb.json")
 """Other names that a run writes, some of which it also reads: that of a tracker names the run that is continued."""
 

@@ -13,6 +13,7 @@ from jaxtyping import Array
 from shoal.game import HostEnvironment
 from shoal.rollouts import fused
 from shoal.rollouts.host import WORKERS, HostRollout, Parallelism, Workers
+from shoal.storage.folders import PREPARATION_FILE
 from shoal.system.files import dumps, write_text
 from shoal.training.progress import Progress
 from shoal.training.stopping import call, wait
@@ -59,7 +60,7 @@ def keep_decision(decision: Decision | None, folder: Path, progress: Progress, g
     if decision:
         progress.say(decision.message)
         guard()
-        write_text(folder / "preparation.json", dumps(decision.report, "preparation", indent=1) + "\n")
+        write_text(folder / PREPARATION_FILE, dumps(decision.report, "preparation", indent=1) + "\n")
 
 
 def collect(

@@ -141,6 +141,21 @@ def test_other_settings_are_another_method(
     assert list(found.methods) == names and len(found.pairs) == 1
 
 
+def test_what_an_algorithm_decided_is_not_compared(tmp_path: Path, shoal: Callable) -> None:
+    """Other seeds and other environments of SePS may find other groups of agents."""
+    runs = [run(tmp_path / f"r{i}", [1.0, 2.0], "seps", seed=5 * i, sharing=(0, i)) for i in range(2)]
+    assert list(library.compare(runs).methods) == ["seps, sharing 0 0", "seps, sharing 0 1"], "asked for"
+    for folder in runs:
+        (folder / "preparation.json").write_text("{}")
+    assert list(library.compare(runs).methods) == ["seps"]
+    independent = run(tmp_path / "independent", [3.0], "seps", sharing="independent")
+    assert list(library.compare([*runs, independent]).methods) == ["seps, sharing learned", "seps, sharing independent"]
+    records = Path(__file__).parents[3] / "studies" / "records"
+    code, out, _ = shoal("compare", records / "sharing_groups" / "records.jsonl.xz")
+    names = [line.split("|")[1].strip() for line in out.splitlines() if line.startswith("| seps, ")]
+    assert code == 0 and names[:2] == ["seps, a network for each agent (NoPS)", "seps, learned (SePS)"]
+
+
 def test_long_values_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
     folder = "/home/somebody/projects/teams/runs/mappo-mpe-simple_spread"
     runs = [

@@ -114,7 +114,18 @@ def _from_folder(folder: Path, metric: str) -> Source:
             if values.shape[1] == len(seeds):
                 curves[kind] = known_points(steps, values)
     found = _source(folder, folder.resolve().name, run, {}, seeds, step, True, scores, curves)
+    if (folder / folders.PREPARATION_FILE).exists():
+        found = replace(found, flags=found.flags | _undecided(found))
     return replace(found, stale=_changes(behaviour.kept(manifest.read_run_json(folder)["made_with"]), run))
+
+
+def _undecided(one: Source) -> dict[str, Any]:
+    """The default of what the algorithm decided before training, in place of what it found, which other seeds may not
+    find. Modules of the user's own are not imported."""
+    if algorithms.own(one.algorithm):
+        return {}
+    decided, defaults = getattr(algorithms.get(one.algorithm), "DECIDED", ()), _defaults(one.algorithm)
+    return {flag: defaults[flag] for flag in decided if flag in one.flags}
 
 
 def read_archive(path: Path, metric: str) -> tuple[list[Source], list[str]]:
@@ -303,9 +314,9 @@ Methods = dict[str, dict[str, list[Source]]]
 def methods_of(sources: Sequence[Source]) -> Methods:
     """Group runs by algorithm; where runs in one environment have different flags, by algorithm and these flags.
 
-    If more than :data:`MAX_NAMED` flags differ, a study's records are named by the study's axes, and other runs by
-    their folders. Runs with a common seed of the same configuration, for example of two versions, are named by their
-    folders or records.
+    If more than :data:`MAX_NAMED` flags differ, or a flag has another value in each environment, a study's records are
+    named by the study's axes. Other runs with so many are named by their folders. Runs with a common seed of the same
+    configuration, for example of two versions, are named by their folders or records.
 
     Raises:
         InputError: as :func:`check_methods`.
@@ -319,11 +330,13 @@ def methods_of(sources: Sequence[Source]) -> Methods:
         )
         told = all(bool(_different(a, b)) == (a.axes != b.axes) for a, b in _pairs(group))
         again = any(not _different(*pair) and set(pair[0].seeds) & set(pair[1].seeds) for pair in _pairs(group))
+        by_flags = [[f"{flag} {label(one.flags.get(flag, '–'))}" for flag in flags] for one in group]
+        by_axes = [[label(one.axes.get(axis, "–")) for axis in axes] for one in group]
         texts = [[""]] * len(group)
-        if not again and len(flags) <= MAX_NAMED:
-            texts = [[f"{flag} {label(one.flags.get(flag, '–'))}" for flag in flags] for one in group]
-        elif not again and told:
-            texts = [[label(one.axes.get(axis, "–")) for axis in axes] for one in group]
+        if not again and told and (len(flags) > MAX_NAMED or (_cover(group, by_axes) and not _cover(group, by_flags))):
+            texts = by_axes
+        elif not again and len(flags) <= MAX_NAMED:
+            texts = by_flags
         names = [printable(", ".join([algorithm, *(_end(text, 60) for text in each if text)])) for each in texts]
         clear = len(set(names)) == len(set(map(tuple, texts))) and (texts[0] != [""] or not (flags or again))
         for one, name in zip(group, names, strict=True):
@@ -331,6 +344,14 @@ def methods_of(sources: Sequence[Source]) -> Methods:
             found.setdefault(method, {}).setdefault(one.environment, []).append(one)
     check_methods(found)
     return found
+
+
+def _cover(group: Sequence[Source], texts: Sequence[Sequence[str]]) -> bool:
+    """Whether what distinguishes these runs is the same in all of their environments."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for one, text in zip(group, texts, strict=True):
+        found.setdefault(one.environment, set()).add(tuple(text))
+    return len(set(map(frozenset, found.values()))) == 1
 
 
 def _alone(one: Source, sources: Sequence[Source]) -> str:
