@@ -60,7 +60,7 @@ def test_the_final_evaluation_records_the_better_mode_and_the_score_of_both(run:
 
 def test_the_summary_names_the_mode_of_each_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the better mode of the best policies is not that of the last ones."""
-    monkeypatch.setattr(final_evaluation.Checkpoints, "load_meta", lambda _: {"step": 8, "score": [1.0]})
+    monkeypatch.setattr(Checkpoints, "load_meta", lambda _: {"step": 8, "score": [1.0]})
 
     def played(score: float, greedy: bool, **more: Any) -> Evaluation:
         scores = np.full((1, 1), score)

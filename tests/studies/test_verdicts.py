@@ -100,7 +100,7 @@ def test_what_stays_good_is_better_than_what_was_good_before(tmp_path: Path) -> 
     )
     cells, study = cells_of(path), read_study(path)
     for lost, verdict in (((stays, spoilt), "better"), ((spoilt, stays), "worse")):
-        of = dict(zip(("mappo", "qmix"), lost, strict=True))
+        of: dict[str, list[list[float]]] = dict(zip(("mappo", "qmix"), lost, strict=True))
         records = {
             one.name: replace(
                 made_record(one, HIGH),
