@@ -115,6 +115,7 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "two copies given the same seed and the same actions differ: the observation of red",
     ),
     "memory": ("warning", "determinism", "an episode depends on earlier episodes"),
+    "shares": ("warning", "determinism", "an episode depends on other copies in the same process: repeated with"),
     "tires": ("warning", "determinism", "with the same seed and the same actions, last is first False, True at step 4"),
     "roles": ("error", "interface", "spec.roles must be numbered"),
     "raises": ("error", "exception", "step 3 of episode 1 (seed 0), with the joint action ["),

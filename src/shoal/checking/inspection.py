@@ -11,7 +11,7 @@ from shoal.bounds import bounds_text
 from shoal.checking import process, rules
 from shoal.checking.device import ENVS
 from shoal.checking.findings import Finding, Report, ordered, spec_rows
-from shoal.checking.play import Copy, Episode, PlayError, play_episode, repeat
+from shoal.checking.play import COMPARED, Copy, Episode, PlayError, play_episode, repeat, repeat_beside, unlike
 from shoal.checking.process import Built, Here
 from shoal.environments import registry
 from shoal.environments.names import commands_with
@@ -24,6 +24,8 @@ from shoal.spec import EnvSpec
 
 REPEATED = 1000
 """Number of steps of the first episode that are repeated, to test determinism."""
+BESIDE = 100
+"""Number of its steps that are repeated while another copy plays between them."""
 BUILDING = 300.0
 """Time-out in seconds for building or compiling an environment."""
 MAX_TIMEOUT = 1e6
@@ -177,37 +179,59 @@ def _played(player: Copy, built: Built, episodes: int, steps: int, seed: int) ->
 
 
 def _repeated(checked: Checked, player: Copy, built: Built, episode: Episode) -> tuple[Finding, bool] | None:
-    """Repeat the first episode in another copy, and in the same copy after the others.
+    """Repeat the first episode in another copy, in the same copy after the others, and in a third in turns with that.
 
     Returns (finding, whether the process has ended), or None if the repetitions are equal.
     """
-    spec = built.spec
+    spec, doing = built.spec, "playing the first episode's seed and actions a second time"
     try:
         if not built.device:
             other = checked.copy(checked.slowly("another"))
             difference = _difference(spec, episode, repeat(other, spec, episode, REPEATED))
-            try:
-                other.close()
-            except PlayError as fault:
-                if fault.gone:  # otherwise closing the first copy reports it
-                    return _raised("closing the environment", fault), True
+            if lost := _lost_at_closing(other):
+                return lost, True
             if difference:
                 text = f"two copies given the same seed and the same actions differ: {difference}. {_RANDOM}"
                 return Finding("warning", "determinism", text), False
-        difference = _difference(spec, episode, repeat(player, spec, episode, REPEATED))
+        if difference := _difference(spec, episode, repeat(player, spec, episode, REPEATED)):
+            text = (
+                f"an episode depends on earlier episodes: repeated with the same seed and the same actions, "
+                f"{difference}. {_RANDOM if built.device else _LEFT}"
+            )
+            return Finding("warning", "determinism", text), False
+        if built.device or episode.unwritten:  # which is an error already, and no reason to differ
+            return None
+        doing = "playing two copies in turns"
+        other = checked.copy(checked.slowly("another"))  # a new one, on which earlier episodes have no effect
+        difference = _difference(spec, episode, repeat_beside(other, player, spec, episode, BESIDE))
+        if lost := _lost_at_closing(other):
+            return lost, True
     except PlayError as fault:
-        return _raised("playing the first episode's seed and actions a second time", fault), fault.gone
+        return _raised(doing, fault), fault.gone
     if not difference:
         return None
     text = (
-        f"an episode depends on earlier episodes: repeated with the same seed and the same actions, "
-        f"{difference}. {_RANDOM if built.device else _LEFT}"
+        f"an episode depends on other copies in the same process: repeated with the same seed and the same actions, "
+        f"in turns with another copy, {difference}. {_SHARED}"
     )
     return Finding("warning", "determinism", text), False
 
 
+def _lost_at_closing(other: Copy) -> Finding | None:
+    """Close a copy; the finding if this ends the process. Otherwise closing the first copy reports what is raised."""
+    try:
+        other.close()
+    except PlayError as fault:
+        return _raised("closing the environment", fault) if fault.gone else None
+    return None
+
+
 _RANDOM = (
     "Draw every random number from the seed passed to reset; otherwise runs cannot be reproduced or resumed exactly."
+)
+_SHARED = (
+    "The copies share something, probably a global generator such as np.random or random; keep a generator in each "
+    "object, such as self.np_random. Otherwise results depend on the number of workers."
 )
 _LEFT = "reset must restore the whole state, including that of the random number generator."
 
@@ -215,11 +239,11 @@ _LEFT = "reset must restore the whole state, including that of the random number
 def _difference(spec: Any, episode: Episode, again: HostTimestep) -> str:
     """The first difference between an episode and its repetition, as text; empty if there is none."""
     for t in range(len(again.last)):
-        for name in ("obs", "state", "reward", "discount", "legal", "alive", "last", "metrics"):
+        for name in COMPARED:
             was, now = getattr(episode.timesteps, name)[t], getattr(again, name)[t]
-            unlike = np.argwhere(~((was == now) | ((was != was) & (now != now))))
-            if len(unlike):
-                index = tuple(map(int, unlike[0]))
+            differs = np.argwhere(unlike(was, now))
+            if len(differs):
+                index = tuple(map(int, differs[0]))
                 whose = f" of {spec.agents[index[0]]}" if index and name not in ("state", "metrics") else ""
                 feature = f", feature {index[-1]}," if name in ("obs", "state") else ""
                 title = {"obs": "the observation", "legal": "the legal actions"}.get(name, name)

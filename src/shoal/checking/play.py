@@ -288,6 +288,37 @@ def repeat(player: Copy, spec: EnvSpec, episode: Episode, limit: int) -> HostTim
     return timesteps
 
 
+def repeat_beside(player: Copy, other: Copy, spec: EnvSpec, episode: Episode, limit: int) -> HostTimestep:
+    """Like :func:`repeat`, while ``other`` plays random legal actions between the steps, in episodes of other seeds.
+
+    It also ends at the first timestep that is not the episode's, after which the episode's actions may be illegal.
+    """
+    seed, rng = episode.seed, np.random.default_rng(episode.seed)
+    beside: HostTimestep | None = None
+    seen: list[HostTimestep] = []
+    for t in range(min(limit, episode.steps) + 1):
+        seen.append(player.step(episode.actions[t - 1]) if t else player.reset(episode.seed))
+        if (t and seen[-1].last) or any(
+            unlike(getattr(episode.timesteps, name)[t], getattr(seen[-1], name)).any() for name in COMPARED
+        ):
+            break
+        if beside is None or beside.last:
+            seed = (seed + 1) % 2**31
+            beside = other.reset(seed)
+        else:
+            beside = other.step(random_action(spec, beside, rng))
+    return _stacked(spec, seen)
+
+
+COMPARED = ("obs", "state", "reward", "discount", "legal", "alive", "last", "metrics")
+"""The fields of a timestep that a repetition has to give again."""
+
+
+def unlike(was: Any, now: Any) -> Any:
+    """Where two arrays or numbers differ; NaN equals NaN."""
+    return ~((was == now) | ((was != was) & (now != now)))
+
+
 def _unwritten(spec: EnvSpec, timesteps: HostTimestep) -> dict[str, np.ndarray]:
     """Indices of the entries that the game did not write, by field; they are set to 0."""
     found = {}

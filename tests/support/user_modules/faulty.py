@@ -68,6 +68,18 @@ def tire(game: "Game", out: HostTimestep) -> None:
         out.last[...] = True
 
 
+def share(game: "Game", out: HostTimestep) -> None:
+    """Blue's luck comes from NumPy's global generator, which each reset seeds. Red may move as this luck has it."""
+    if game.t == 0:
+        np.random.seed(game.length)  # noqa: NPY002
+    out.obs[1, 0] = luck = np.random.random()  # noqa: NPY002
+    if game.moved is not None and not game.allowed[game.moved]:
+        raise ValueError("red has cheated")
+    game.allowed[:] = True
+    game.allowed[int(3 * luck)] = False
+    out.legal[0] = game.allowed
+
+
 def put(field: str, index: Any, value: Any) -> Alter:
     def alter(game: Any, out: HostTimestep) -> None:
         getattr(out, field)[index] = value
@@ -104,6 +116,7 @@ FAULTS: dict[str, Alter] = {
     "undead": at(4, put("discount", 1, 0.0)),
     "chance": lambda game, out: put("obs", (0, 1), np.random.default_rng().random())(game, out),
     "memory": lambda game, out: put("obs", (0, 1), game.total)(game, out),
+    "shares": lambda game, out: share(game, out),
     "tires": tire,
     "segfault": at(3, lambda game, out: os.kill(os.getpid(), signal.SIGSEGV)),
     "exit": at(3, lambda game, out: os._exit(3)),
@@ -135,15 +148,18 @@ class Game:
         self.fault, self.t, self.length, self.total = fault, 0, 0, 0
         self.spec = replace(SPEC, **SPECS.get(fault, {}))
         self.random = np.random.default_rng()
+        self.moved: int | None = None
+        self.allowed = np.ones(3, bool)
 
     def reset(self, seed: int, out: HostTimestep) -> None:
         self.random = np.random.default_rng(0 if self.fault == "seedless" else seed)
-        self.t, self.length = 0, 3 + seed % 4
+        self.t, self.length, self.moved = 0, 3 + seed % 4, None
         self._show(out)
 
     def step(self, action: np.ndarray, out: HostTimestep) -> None:
         self.t += 1
         self.total += 1
+        self.moved = int(action[0])
         out.reward[:] = np.add(action, (0.25, 0.5))
         out.last[...] = self.t >= HORIZON
         self._show(out)
