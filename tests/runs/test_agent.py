@@ -384,7 +384,7 @@ def test_a_part_that_a_limit_leaves_nothing_to_train_says_how_to_go_on(
 ) -> None:
     """And leaves run.json as it is."""
     folder = tmp_path / "run"
-    agent = library.agent("mappo", toys.busy, folder=folder, **FLAGS | {"time_budget": 1e-6})
+    agent = library.agent("mappo", toys.busy, folder=folder, **FLAGS, time_budget=1e-6)
     agent.train(72)
     assert agent.steps == 24 and ends_of(agent) == (72, 1e-6)
     capsys.readouterr()
@@ -409,7 +409,7 @@ def test_a_part_that_a_limit_leaves_nothing_to_train_says_how_to_go_on(
 def test_an_agent_goes_by_settings_that_others_have_changed(tmp_path: Path) -> None:
     """Another agent changes a limit, and resuming also a setting with which the trainer is made."""
     folder = tmp_path / "run"
-    agent = library.agent("mappo", toys.busy, folder=folder, **FLAGS | {"time_budget": 1e-6})
+    agent = library.agent("mappo", toys.busy, folder=folder, **FLAGS, time_budget=1e-6)
     agent.train(72)
     with library.agent(folder=folder, environment=toys.busy, time_budget=None, progress=False) as other:
         assert other.train(24).steps == 48 and ends_of(other) == (48, None)

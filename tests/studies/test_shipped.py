@@ -26,7 +26,7 @@ from shoal.studies.tuning.record import winner
 from support.selection import quick
 
 STUDIES = Path(__file__).parents[2] / "studies"
-GROWING = {"communicate", "flagship", "long_particles", "mappo_choices_long", "other_libraries"}
+GROWING = {"battle_choices", "communicate", "flagship", "long_particles", "mappo_choices_long", "other_libraries"}
 GROWING |= {"posthumous_credit", "unknown_methods"}
 GROWING |= {"tuned_bodies", "tuned_particles", "tuned_skirmish", "tuned_warehouse"}
 """Their pages are published while cells are empty, and say how many are."""
