@@ -200,7 +200,7 @@ def test_sides_and_opponents_are_exported(name: str, tmp_path: Path) -> None:
 
 ALONE: dict[str, tuple[Callable[[], Policies], int]] = {
     "beside random play": (lambda: of_sides("mappo", TAG, opponents_in("random", TAG), ("0", "2")), 2),
-    "beside a sequence model": (lambda: of_sides("mappo+mat", TAG, sides=(2, 1, 2, 1)), 3),
+    "beside a sequence model": (lambda: of_sides("mat+mappo", TAG, sides=(2, 1, 2, 1)), 2),
     "beside a saved sequence model": (lambda: of_sides("mappo", TAG, saved("mat", TAG)), 1),
     "a saved one": (lambda: of_sides("mat", TAG, saved("ippo", TAG, recurrent=4)), 3),
 }
