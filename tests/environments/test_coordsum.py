@@ -50,6 +50,17 @@ def test_an_episode_pays_for_right_sums_and_more_where_the_guess_is_wrong(
     np.testing.assert_allclose(outcomes.metrics[-1], matches / steps, rtol=1e-6)
 
 
+def test_the_guessed_agent_is_not_interchangeable_with_the_others() -> None:
+    env = device_env("matrix/coordsum", num_agents=3, num_actions=A)
+    state = jax.device_get(jax.jit(env.reset)(jax.random.key(0))[0])._replace(target=np.int32(3))
+    step = jax.jit(lambda state, action: env.step(jax.random.key(0), state, action)[1].reward[0])
+    paid = [float(step(state, np.array(action, np.int32))) for action in ((0, 1, 2), (0, 2, 1), (1, 0, 2))]
+    assert paid == [1.0, 1.0, 2.0], "0 is guessed at first"
+    assert env.spec.roles == (0, 1, 1)
+    assert device_env("matrix/coordsum", num_agents=3, guesser=False).spec.roles == (0, 0, 0)
+    assert device_env("matrix/coordsum", num_agents=1).spec.roles == (0,)
+
+
 def test_options_out_of_their_range_are_refused() -> None:
     for option, value in (("num_agents", 0), ("num_actions", 1), ("num_targets", 1), ("horizon", 0)):
         with pytest.raises(InputError, match=option):

@@ -68,7 +68,7 @@ def coordsum(
         state_dim=targets,
         action=Discrete(num_actions),
         action_dims=(num_actions,) * num_agents,
-        roles=(0,) * num_agents,
+        roles=(0, *(int(guesser),) * (num_agents - 1)),  # the guesser guesses the first agent's integers alone
         horizon=horizon,
         shared_reward=True,
         score="mean",
