@@ -83,9 +83,10 @@ the maps with banelings one that is killed as a step ends explodes in that step.
 crawler, which is seen only where both armies are agents, has SMAC's scale since; no version was raised for it.)
 Version 2 of hanabi deals other cards for a seed, on the device. Version 2 of lbf starts episodes on the device
 by lbforaging's rules, where it had Jumanji's starts. Version 2 of rware has the rules of the package on the device,
-where it had Jumanji's. (In PettingZoo and Gymnasium what dead agents would observe is zero in a state of all
-observations since. Of named tasks this concerns Multiwalker with ``terminate_on_fall=False``, at the steps at which
-walkers fall; no version was raised for it.)"""
+where it had Jumanji's. (With a ``start_gap`` of 0.4 and more some zerglings of 2c_vs_64zg started behind the cliff, and
+with 2 some banelings of so_many_baneling behind a wall; no version was raised for it. In PettingZoo and Gymnasium what
+dead agents would observe is zero in a state of all observations since. Of named tasks this concerns Multiwalker with
+``terminate_on_fall=False``, at the steps at which walkers fall; no version was raised for it.)"""
 
 OPTIONS: dict[str, int] = {
     "burn_in": 2,

@@ -1,5 +1,6 @@
 """Terrain of ``skirmish/…``: where armies start, ways around cliffs, moves beside walls, and walks over whole maps."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -38,6 +39,15 @@ def test_armies_start_apart_on_walkable_cells(name: str) -> None:
         for at in np.unique(points, axis=0):
             here = starts(chosen, side)[(points == at).all(1)]
             assert np.hypot(*(here.mean(0) - at)) < 2.0, "a clump around its point"
+
+
+@pytest.mark.parametrize("gap", [0.05, 0.5, 1.0])
+def test_no_cliff_divides_a_group(gap: float) -> None:
+    zerglings = starts(replace(MAPS["2c_vs_64zg"], gap=gap), "enemies")
+    assert len(zerglings) == 64 and zerglings[:, 1].max() < 12.0, "none starts beside the colossi, behind the cliff"
+    climbers = Map("within", (Group("marine", 4, (16.0, 12.5)),), (Group("colossus", 4, (16.0, 12.5)),), 9, "ravine")
+    assert len(starts(climbers, "allies")) == 4, "around a point in the cliff"
+    assert len(set(starts(climbers, "enemies")[:, 1] > 12.5)) == 2, "colossi stand on both sides"
 
 
 @pytest.mark.parametrize("name", FREE)

@@ -366,8 +366,9 @@ def mirrored_axes(chosen: Map) -> tuple[bool, bool]:
 def starts(chosen: Map, side: str, mirrored: tuple[bool, bool] | None = None) -> np.ndarray:
     """float64 [units, 2]: where the units of one side start, in the order of the agents.
 
-    All groups around one point share a square lattice: units stand on its walkable points, in the order of the groups
-    from the nearest to the point outwards. Within a type they are then ordered by x and y, as SMAC orders agents.
+    All groups around one point share a square lattice: units stand on its walkable points on the same side of cliffs,
+    in the order of the groups from the nearest to the point outwards. Within a type they are then ordered by x and y,
+    as SMAC orders agents.
 
     Args:
         chosen: the map.
@@ -405,9 +406,12 @@ def _spots(terrain: str, point: Point, units: list[Unit], count: int, width: np.
     offsets = offsets[np.lexsort((offsets[:, 0], offsets[:, 1], distance, ring))]
     spots = np.array(point) + offsets * width
     ground = climbable(terrain) if all(unit.climbs for unit in units) else walkable(terrain)
-    inside = ((spots >= 0.0) & (spots < SIDE)).all(1)
-    column, row = np.where(inside, spots.T, 0.0).astype(int)
-    spots = spots[inside & ground[column, row]]
+    spots = spots[((spots >= 0.0) & (spots < SIDE)).all(1)]
+    spots = spots[ground[*spots.astype(int).T]]
+    # No cliff divides a group: straight lines over the ground lead to all units from their point, which may lie in one.
+    ways = np.array(point) + np.linspace(0.0, 1.0, 4 * SIDE + 1)[:, None, None] * (spots - np.array(point))
+    cells = ways.astype(int)
+    spots = spots[(ground[cells[..., 0], cells[..., 1]] | (cells == np.array(point, int)).all(-1)).all(0)]
     if len(spots) < count:
         raise InputError(f"There is no room for {count} units around {point} on {terrain}.")
     return spots[:count]
