@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.environments.matrix import matrix_game
 from shoal.environments.registry import make
 from shoal.errors import InputError
 from shoal.game import HostEnvironment, HostTimestep, blank, own_actions, refresh
@@ -228,6 +229,13 @@ def test_an_option_of_the_class_is_passed_to_it(shoal: Callable) -> None:
     assert make("own_kinds:Sharing", score=3).spec.score == "sum"  # not a value of the common option
     _, out, _ = shoal("train", "mappo", "own_kinds:Sharing", "--help")
     assert "its own words" in " ".join(out.split())
+
+
+def test_an_option_of_a_factory_called_score_may_be_an_array() -> None:
+    def game(score: np.ndarray) -> Environment:
+        return matrix_game(score)
+
+    assert make(game, score=np.eye(3)).spec.action_dims == (3, 3)
 
 
 @pytest.mark.usefixtures("own_kinds")

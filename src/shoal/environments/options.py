@@ -172,7 +172,9 @@ def _change(spec: EnvSpec, shared: bool | None, score: Score | None) -> Change:
 
 
 def _valid(name: str, value: Any) -> bool:
-    return value is None or (isinstance(value, bool) if name == "shared_reward" else value in _SCORES)
+    if name == "shared_reward":
+        return value is None or isinstance(value, bool)
+    return value is None or (isinstance(value, str) and value in _SCORES)
 
 
 def _refusal(name: str, value: Any) -> InputError:
