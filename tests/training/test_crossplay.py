@@ -180,6 +180,12 @@ def test_columns_of_tables_are_aligned(rivals: CrossPlay) -> None:
     assert "-11.00 (-11.00 … -11.00)" in two
 
 
+def test_ratings_name_runs_as_they_are_called(rivals: CrossPlay) -> None:
+    text = rivals._replace(names=("run-1", "run-2")).rating_table()
+    assert "A run-1 " in text and "B run-2 " in text
+    assert "−0" not in text and "-0" not in text
+
+
 def test_who_won_does_not_depend_on_which_side_is_side_1() -> None:
     """The metrics are those of the environment's side 0, which wins with the higher action; returns are equal."""
     plain = toys.coordination()

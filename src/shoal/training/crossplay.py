@@ -317,7 +317,8 @@ class CrossPlay(NamedTuple):
         """``ratings`` and ``scores`` as a table."""
         (ratings, advantage), scores = self.ratings, self.scores
         heads = ["Elo", *run_letters(len(self.names))]
-        rows = [[f"{r:+.0f}", *(f"{x:.0%}" for x in row)] for r, row in zip(ratings, scores, strict=True)]
+        elos = [f"{points:+z.0f}".replace("-", "−") for points in (*ratings, advantage)]
+        rows = [[elo, *(f"{x:.0%}" for x in row)] for elo, row in zip(elos, scores, strict=False)]
         names = [f"{x} {name}" for x, name in zip(heads[1:], self.names, strict=True)]
         return "\n".join(
             [
@@ -325,9 +326,9 @@ class CrossPlay(NamedTuple):
                 "",
                 *score_table(["side 1 \\ side 2", *names], [heads, *rows]),
                 "",
-                f"Side 1 has an advantage of {advantage:+.0f} Elo points.",
+                f"Side 1 has an advantage of {elos[-1]} Elo points.",
             ]
-        ).replace("-", "−")
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Names and all numbers of the tables, and the means over episodes of each pair of seeds [S_a, S_b, 2]."""
