@@ -259,6 +259,27 @@ def test_the_steps_of_past_selves_count_those_that_fill_a_buffer(
     assert names == ["run after 0 steps", "run after 448 steps", "run"]
 
 
+def test_the_pool_of_each_run_is_read_as_the_run_has_stored_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that act alike share an algorithm, but one that normalises rewards has statistics that others lack."""
+    config = override(get("ippo").Config(), {"hidden": (4,)})
+    runs = [
+        Run(tmp_path / str(i), "ippo", "toys:busy", {}, override(Settings(), PAST | flags), config, toys.busy())
+        for i, flags in enumerate(({"normalise_rewards": True}, {}))
+    ]
+    read: list[Any] = []
+
+    def pool(folder: Path, algorithm: Algorithm, *_: Any) -> Any:
+        read.append(jax.tree.structure(jax.eval_shape(algorithm.init, jax.random.key(0))))
+        return {}
+
+    monkeypatch.setattr(Run, "_learner", lambda _: None)
+    monkeypatch.setattr(api, "past_selves", pool)
+    monkeypatch.setattr(playing, "play_matches", lambda *_: (_ for _ in ()).throw(InputError("nothing is played")))
+    with pytest.raises(InputError, match="nothing is played"):
+        library.crossplay(runs, past=True)
+    assert read[0] != read[1]
+
+
 @pytest.mark.slow
 def test_runs_without_past_selves_take_part_too(early: Path, tmp_path: Path) -> None:
     other = library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "other", seeds=2, **TINY).folder

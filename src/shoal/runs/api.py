@@ -508,7 +508,7 @@ def crossplay_opened(
         frozen = run.folder if run.settings.opponent_options.opponents not in (None, PAST) else None  # with its own
         algorithm = made.setdefault((run.algorithm, run.config, repr(alike), frozen), run._acting())
         name, greedily = name_of(run.folder), run.acts_greedily if mode is None else mode
-        pool = past_selves(run.folder, algorithm, run.settings, run._identity()) if has_past else {}
+        pool = past_selves(run.folder, run._acting(), run.settings, run._identity()) if has_past else {}
         sizes = run.settings.num_envs, run.settings.rollout_length
         waiting = feed.updates_before_learning(run._with_critic().replay, *sizes) if has_past else 0
         for updates, learner in pool.items():
