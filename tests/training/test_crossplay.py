@@ -264,7 +264,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_names_and_sides_come_from_the_folders(folders: list[Path]) -> None:
-    found = library.crossplay(folders[:2], episodes=4, greedy=False, seed=1)
+    found = library.crossplay(folders[:2], episodes=4.0, greedy=False, seed=1)
     assert found.names == ("mappo_2_3", "mappo_1_3") and found.algorithms == ("mappo", "mappo")
     assert found.sides == (("agent_0",), ("agent_1",))
     assert [x.shape for x in itertools.chain(*found.returns)] == [
@@ -347,7 +347,7 @@ def test_policies_that_see_masks_or_rewards_otherwise_do_not_play(
 
 
 @pytest.mark.usefixtures("unchecked_annotations")
-@pytest.mark.parametrize(("name", "value"), [("greedy", "no"), ("seed", 1.5), ("seed", "x")])
-def test_modes_and_seeds_are_checked_as_by_evaluations(name: str, value: Any, folders: list[Path]) -> None:
+@pytest.mark.parametrize(("name", "value"), [("greedy", "no"), ("seed", 1.5), ("seed", "x"), ("episodes", 1.5)])
+def test_arguments_are_checked_as_by_evaluations(name: str, value: Any, folders: list[Path]) -> None:
     with pytest.raises(InputError, match=f"{name} .*not '?{value}"):
-        library.crossplay(folders[:1], episodes=1, **{name: value})
+        library.crossplay(folders[:1], **{name: value})

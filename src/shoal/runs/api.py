@@ -46,7 +46,7 @@ from shoal.training import checks, ending, feed, hosts, pretraining
 from shoal.training import crossplay as playing
 from shoal.training.callbacks import Callback, Given, accepted, with_callbacks
 from shoal.training.crossplay import CrossPlay
-from shoal.training.evaluation import check_mode
+from shoal.training.evaluation import check_episodes, check_mode
 from shoal.training.follower import follow
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.sharding import one_device_per_core, plan_layout
@@ -442,7 +442,7 @@ def crossplay(
     runs: Run | str | Path | Sequence[Run | str | Path],
     *,
     side: int | Sequence[str | int] = (),
-    episodes: int = 128,
+    episodes: float | int = 128,
     greedy: bool | None = None,
     seed: int = 0,
     environment: Any = None,
@@ -473,7 +473,7 @@ def crossplay(
     runs = items_of("runs", runs, (Run, str, Path))
     if not runs:
         raise InputError("Cross-play needs at least one run.")
-    greedy, seed = check_mode(greedy), convert_value("seed", seed, int)
+    greedy, seed, episodes = check_mode(greedy), convert_value("seed", seed, int), check_episodes(episodes)
     opened = [run if isinstance(run, Run) else open_run(run, environment, trust=trust) for run in runs]
     return crossplay_opened(opened, side=side, episodes=episodes, greedy=greedy, seed=seed, past=past)
 
