@@ -223,7 +223,7 @@ def test_self_play_resumes_bit_for_bit(early: Path, tmp_path: Path) -> None:
 
 def test_past_selves_take_part_in_cross_play(early: Path) -> None:
     result = library.crossplay([early], episodes=2, past=True)
-    assert result.names == ("early after 64 steps", "early")
+    assert result.names == ("early after 64 steps", "early") and result.runs == (0, 0)
     np.testing.assert_array_equal(result.mean[0], result.mean[1])  # the newest past self is the last policy
     assert "advantage" in result.rating_table()
 
@@ -284,7 +284,7 @@ def test_the_pool_of_each_run_is_read_as_the_run_has_stored_it(tmp_path: Path, m
 def test_runs_without_past_selves_take_part_too(early: Path, tmp_path: Path) -> None:
     other = library.train("ippo", "toys:busy", steps=64, folder=tmp_path / "other", seeds=2, **TINY).folder
     result = library.crossplay([early, other], episodes=2, past=True)
-    assert result.names == ("early after 64 steps", "early", "other")
+    assert result.names == ("early after 64 steps", "early", "other") and result.runs == (0, 0, 2)
     with pytest.raises(InputError, match="other was not trained against past selves"):
         library.crossplay([other], past=True)
 

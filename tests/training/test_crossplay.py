@@ -169,6 +169,19 @@ def test_intervals_are_over_seeds(rivals: CrossPlay) -> None:
     np.testing.assert_allclose([low[1, 1], high[1, 1]], [0.0, 22.0])
 
 
+def test_intervals_know_which_runs_have_the_same_seeds() -> None:
+    """As past selves have: where partners of one seed are both good or both bad, the mean varies more."""
+    seeds = np.arange(6.0)
+    pairs = np.repeat((seeds[:, None] + seeds)[..., None, None], 2, axis=-1)  # [6, 6, 1, 2]
+    played = ((pairs, pairs),) * 2
+    one = CrossPlay(("early", "late"), ("mappo",) * 2, (("a",), ("b",)), played, {"paid": ((pairs[..., 0],) * 2,) * 2})
+    for found, same in ((one, False), (one._replace(runs=(0, 0)), True)):
+        ends = pairs_interval(pairs[..., 0], same)
+        assert (found.mean[0, 1, 0], found.low[0, 1, 0], found.high[0, 1, 0]) == ends
+        assert found.as_json()["metrics"]["paid"]["high"][0, 1] == ends[2]
+    assert found.low[0, 1, 0] < one.low[0, 1, 0] and str(found) != str(one)
+
+
 def test_columns_of_tables_are_aligned(rivals: CrossPlay) -> None:
     one, two = str(rivals).replace("−", "-").split("\n\nReturn of side 2")
     assert one.startswith("Return of side 1, mean over its agents (agent_0)\n")

@@ -508,14 +508,15 @@ def crossplay_opened(
         frozen = run.folder if run.settings.opponent_options.opponents not in (None, PAST) else None  # with its own
         algorithm = made.setdefault((run.algorithm, run.config, repr(alike), frozen), run._acting())
         name, greedily = name_of(run.folder), run.acts_greedily if mode is None else mode
+        trained = str(run.folder.resolve())
         pool = past_selves(run.folder, run._acting(), run.settings, run._identity()) if has_past else {}
         sizes = run.settings.num_envs, run.settings.rollout_length
         waiting = feed.updates_before_learning(run._with_critic().replay, *sizes) if has_past else 0
         for updates, learner in pool.items():
             step = (updates + waiting if updates else 0) * run.settings.steps_per_update
             title = f"{name} after {step:,} steps"
-            players.append(playing.Player(title, run.algorithm, algorithm, learner, greedily))
-        players.append(playing.Player(name, run.algorithm, algorithm, run._learner(), greedily))
+            players.append(playing.Player(title, run.algorithm, algorithm, learner, greedily, trained))
+        players.append(playing.Player(name, run.algorithm, algorithm, run._learner(), greedily, trained))
     return playing.play_matches(env, players, chosen, jax.random.key(seed), episodes, None, opened[0]._workers())
 
 

@@ -133,9 +133,11 @@ def run_letters(count: int) -> list[str]:
     return [chr(ord("A") + i) if count <= 26 else str(i + 1) for i in range(count)]
 
 
-def every_entry(rows: Sequence[Sequence[np.ndarray]]) -> Float[np.ndarray, "R R 3"]:
-    """(mean, low, high) of each run on side 1 with each on side 2, from [S_a, S_b, episodes]."""
-    return np.array([[pairs_interval(x, same=a == b) for b, x in enumerate(row)] for a, row in enumerate(rows)])
+def every_entry(rows: Sequence[Sequence[np.ndarray]], runs: Sequence[int] = ()) -> Float[np.ndarray, "R R 3"]:
+    """(mean, low, high) of each run on side 1 with each on side 2, from [S_a, S_b, episodes]; see
+    :attr:`CrossPlay.runs`."""
+    of = runs or range(len(rows))
+    return np.array([[pairs_interval(x, of[a] == of[b]) for b, x in enumerate(row)] for a, row in enumerate(rows)])
 
 
 def own_pairs(pairs: Float[np.ndarray, "S S episodes"]) -> tuple[float, float, float]:
@@ -154,7 +156,8 @@ def pairs_interval(values: Float[np.ndarray, "A B episodes"], same: bool) -> tup
     in 1 / A and 1 / B (the projection of a two-sample U-statistic; Hoeffding 1948),
 
         mean of the r_i + mean of the c_j − m       different runs, whose seeds are resampled independently
-        mean of the (r_i + c_i − m)                 a run with itself (``same``): seed i is row i and column i
+        mean of the (r_i + c_i − m)                 a run with itself or a past self (``same``): seed i is row i and
+                                                    column i
 
     :func:`shoal.statistics.intervals.interval` gives its interval, clipped to the lowest and highest pair. If one run
     has a single seed, the interval is over the other's seeds; with a single pair, over episodes. NaN episodes, in which
@@ -240,6 +243,8 @@ class Player(NamedTuple):
     """Leaves [S, ...], one row per seed; only ``policy`` is filled."""
     greedy: bool = True
     """Whether it acts by the mode of its policies rather than by sampling, unless all are told how."""
+    run: str = ""
+    """Where it was trained: past selves have the seeds of their run. Empty: apart from all others."""
 
 
 class CrossPlay(NamedTuple):
@@ -263,6 +268,8 @@ class CrossPlay(NamedTuple):
     won: int = 0
     """How the metrics ``won`` and ``lost``, which are those of the environment's own side 0, count for side 1: 1 if it
     is that side, −1 if it is all others, 0 if neither, so that they decide nothing."""
+    runs: tuple[int, ...] = ()
+    """For each run the number of the first one with the same seeds, as its past selves have; empty if all differ."""
 
     @property
     def mean(self) -> Float[np.ndarray, "R R 2"]:
@@ -346,12 +353,13 @@ class CrossPlay(NamedTuple):
         }
         if not self.metrics:
             return result
-        found = {name: every_entry(rows) for name, rows in self.metrics.items()}
+        found = {name: every_entry(rows, self.runs) for name, rows in self.metrics.items()}
         ends = ("mean", "low", "high")
         return result | {"metrics": {name: {x: e[..., i] for i, x in enumerate(ends)} for name, e in found.items()}}
 
     def _entries(self) -> Float[np.ndarray, "R R 2 3"]:
-        return np.stack([every_entry([[p[..., side] for p in row] for row in self.returns]) for side in (0, 1)], 2)
+        sides = [[[pairs[..., side] for pairs in row] for row in self.returns] for side in (0, 1)]
+        return np.stack([every_entry(rows, self.runs) for rows in sides], 2)
 
     def __str__(self) -> str:
         """A table for each side and each metric: rows play side 1, columns side 2; runs are abbreviated to letters."""
@@ -371,7 +379,7 @@ class CrossPlay(NamedTuple):
         tables |= {f"{metric_words(name)}, mean over episodes": rows for name, rows in self.metrics.items()}
         lines = []
         for title, rows in tables.items():
-            entries = every_entry(rows)
+            entries = every_entry(rows, self.runs)
             cells = [[cell(*entry) for entry in row] for row in entries]
             if many:
                 cells = [[*row, cell(*own_pairs(rows[a][a]))] for a, row in enumerate(cells)]
@@ -474,4 +482,6 @@ def play_matches(
     modes, own = tuple(p.greedy for p in players), [team == 0 for team in env.spec.teams]
     chosen = [i in side for i in range(env.spec.num_agents)]
     won = 1 if chosen == own else -1 if chosen == [not mine for mine in own] else 0
-    return CrossPlay(names, kinds, (agents[0], agents[1]), returns, metrics, modes, won)
+    trained = [player.run or i for i, player in enumerate(players)]
+    runs = tuple(trained.index(run) for run in trained)
+    return CrossPlay(names, kinds, (agents[0], agents[1]), returns, metrics, modes, won, runs)
