@@ -46,6 +46,16 @@ def test_the_commit_is_shoals_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert manifest.describe_machine()["commit"] is None
 
 
+def test_a_machine_is_the_same_however_many_cpu_devices_a_process_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(manifest, "product_rate", lambda: 1e9)
+    here = manifest.describe_machine()["hardware"]
+    cpu = here["devices"][0]
+    trained = here | {"devices": [cpu | {"count": 7}]}
+    assert manifest.rate_of(tmp_path, trained) == 1e9
+    for other in ({"devices": [cpu | {"platform": "gpu"}]}, {"cores": 99}, {"devices": None}):
+        assert manifest.rate_of(tmp_path, here | other) is None
+
+
 def test_the_configuration_comes_back(tmp_path: Path):
     config = {"algorithm": Config(), "seeds": 8, "clip": math.inf, "none": None, "name": "Ünicode", "path": Path("a/b")}
     manifest.write_run_json(tmp_path, config)

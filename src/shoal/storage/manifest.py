@@ -335,7 +335,7 @@ def rate_of(folder: Path, hardware: Any) -> float | None:
     """
     if (known := _kept(folder, hardware)) is not None:
         return known
-    if hardware != describe_machine()["hardware"]:
+    if _machine(hardware) != _machine(describe_machine()["hardware"]):
         return None
     rate = float(f"{product_rate():.4g}")
     if not shipped.in_zoo(folder):
@@ -343,6 +343,14 @@ def rate_of(folder: Path, hardware: Any) -> float | None:
             path = reading.own_file(folder, SPEED_FILE)
             write_text(path, dumps({"hardware": hardware, "flops": rate}, "product rate", indent=1) + "\n")
     return rate
+
+
+def _machine(hardware: Any) -> Any:
+    """Hardware without the number of CPU devices, into which each process divides the cores; unchecked as it is."""
+    if not isinstance(hardware, dict) or not isinstance(devices := hardware.get("devices"), list):
+        return hardware
+    cpus = ({"platform": "cpu"} if isinstance(x, dict) and x.get("platform") == "cpu" else x for x in devices)
+    return hardware | {"devices": list(cpus)}
 
 
 def _kept(folder: Path, hardware: Any) -> float | None:
