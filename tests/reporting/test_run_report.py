@@ -171,6 +171,13 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.
     assert library.report(open_run(folder)).read_bytes() == first
 
 
+def test_the_range_of_few_episodes_is_called_one(tmp_path: Path) -> None:
+    folder = run(tmp_path / "one", (2.0,))
+    assert "Mean [95% interval over the episodes of 1 seed]; 8 greedy episodes per seed" in report(folder).tables
+    edit(folder / "evaluation.json", lambda found: found.update(episodes=3))
+    assert "Mean [range over the episodes of 1 seed]; 3 greedy episodes per seed" in report(folder).tables
+
+
 def test_missing_or_damaged_files_are_stated(tmp_path: Path) -> None:
     folder = run(tmp_path / "one", SCORES)
     (folder / "evaluation.json").write_text('{"mean": "high"}', encoding="utf-8")

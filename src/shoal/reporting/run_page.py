@@ -231,13 +231,17 @@ def _metrics(every: Sequence[tuple[str, Facts, Scores]], references: Mapping[str
         found = {name: one for name, scores in columns.items() if (one := _estimate(scores, metric)) is not None}
         texts = [_wrapping(text) for text in estimate_texts([*found.values()])]
         rows.append({"metric": _title(metric)} | dict(zip(found, texts, strict=True)))
-    counts = [len(scores.per_seed) for _, _, scores in every]
-    over = [
-        f"{interval_text(n)} over {n} seeds" if n > 1 else "95% interval over the episodes of 1 seed" for n in counts
-    ]
+    over = [_over(len(scores.per_seed), facts.evaluation.get("episodes")) for _, facts, scores in every]
     played = "".join(dict.fromkeys(_episodes(facts) for _, facts, _ in every))
     told = f". Teams that do not learn, over their episodes: {', '.join(references)}" if references else ""
     return html_table(rows, f"Mean [{' or '.join(dict.fromkeys(over))}]{played}{told}", class_="metrics")
+
+
+def _over(seeds: int, episodes: Any) -> str:
+    """What an interval of a score is over; ``episodes`` of each seed are unchecked."""
+    if seeds > 1:
+        return f"{interval_text(seeds)} over {seeds} seeds"
+    return f"{interval_text(episodes if type(episodes) is int else 1)} over the episodes of 1 seed"
 
 
 def _wrapping(text: str) -> Html:
