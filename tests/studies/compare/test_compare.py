@@ -290,6 +290,17 @@ def test_records_of_studies(two: tuple[Path, Path], tmp_path: Path) -> None:
     assert refused([path, two[0]]) == (f"The final evaluation of {path} is sampled and that of {two[0]} is greedy.")
 
 
+def test_a_note_says_that_folders_act_otherwise_by_default(two: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = run(tmp_path / "sampled", [3.0, 5.0], "qmix")
+    sampled = json.loads((folder / "evaluation.json").read_text("utf-8"))
+    greedy = {"mean": 1.0, "low": 1.0, "high": 1.0, "per_seed": [1.0, 1.0]}
+    (folder / "evaluation.json").write_text(json.dumps(sampled | {"greedy": False, "other": greedy}), encoding="utf-8")
+    found = library.compare([folder, two[0]])
+    assert found.scores["qmix"]["toys:busy"].tolist() == [1.0, 1.0]
+    assert "All scores are greedy, also of 1 evaluation whose other mode is better." in found.notes
+    assert not any("All scores" in note for note in library.compare(two).notes)
+
+
 def test_records_whose_variants_differ_in_many_flags_are_named_by_their_axes(shoal: Callable) -> None:
     records = Path(__file__).parents[3] / "studies" / "records"
     code, out, _ = shoal("compare", records / "one_policy" / "records.jsonl.xz")

@@ -65,6 +65,8 @@ class Source:
     """Whether its study evaluates each run in its better mode, so that modes may differ."""
     other: Float[np.ndarray, " seeds"] | None = None
     """The scores in the other mode, where they are known."""
+    worse: bool = False
+    """Whether a run's folder says that its other mode is better."""
     stale: str = ""
     """Why it is stale (:mod:`shoal.studies.state`), as a clause; empty if it is not."""
 
@@ -99,8 +101,9 @@ def _from_folder(folder: Path, metric: str) -> Source:
             f"{folder} has trained on to step {newest:,} since its final evaluation: shoal train --resume {folder} "
             f"finishes it."
         )
-    if evaluation.get("greedy") is False and isinstance(other := evaluation.get("other"), dict):
-        evaluation |= {"metrics": {}} | other  # all runs are compared in one mode, and all have greedy scores
+    worse = evaluation.get("greedy") is False and isinstance(evaluation.get("other"), dict)
+    if worse:
+        evaluation |= {"metrics": {}} | evaluation["other"]  # all are compared in one mode, and all have greedy scores
     metrics = evaluation.get("metrics", {})
     held = {"return": evaluation, **(metrics if isinstance(metrics, dict) else {})}
     if metric not in held:
@@ -116,7 +119,8 @@ def _from_folder(folder: Path, metric: str) -> Source:
     found = _source(folder, folder.resolve().name, run, {}, seeds, step, True, scores, curves)
     if (folder / folders.PREPARATION_FILE).exists():
         found = replace(found, flags=found.flags | _undecided(found))
-    return replace(found, stale=_changes(behaviour.kept(manifest.read_run_json(folder)["made_with"]), run))
+    stale = _changes(behaviour.kept(manifest.read_run_json(folder)["made_with"]), run)
+    return replace(found, worse=worse, stale=stale)
 
 
 def _undecided(one: Source) -> dict[str, Any]:
@@ -211,7 +215,7 @@ def in_one_mode(sources: Sequence[Source]) -> tuple[list[Source], list[str]]:
         InputError: the scores of a source in the mode of the others are not known.
     """
     fixed = [one for one in sources if one.greedy is not None and not one.better]
-    found, changed, greedy = [], 0, bool(fixed and fixed[0].greedy)
+    found, changed, greedy = [], sum(one.worse for one in sources), bool(fixed and fixed[0].greedy)
     for one in sources:
         if not fixed or not one.better or one.greedy is greedy:
             found.append(one)
