@@ -300,7 +300,10 @@ def test_the_command_cross_play(
     said = json.loads((tmp_path / "matrix.json").read_text(encoding="utf-8"))
     np.testing.assert_allclose(said["mean"], rivals.mean)
     np.testing.assert_allclose(said["pairs"][1][0], rivals.returns[1][0].mean(2))
-    assert said["episodes"] == 3 and said["draw"] == 1
+    assert said["episodes"] == 3 and said["draw"] == 1 and "ratings" not in said
+    shoal("crossplay", "a", "--ratings", "--output", tmp_path / "rated.json")
+    said = json.loads((tmp_path / "rated.json").read_text(encoding="utf-8"))
+    np.testing.assert_allclose([*said["ratings"], said["advantage"]], [*rivals.ratings[0], rivals.ratings[1]])
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,8 @@ class Crossplay:
             print(f"\n{result.rating_table()}")
         if self.output is not None:
             numbers = result.as_json() | {"episodes": self.episodes, "draw": self.draw}
+            if self.ratings:
+                numbers["ratings"], numbers["advantage"] = result.ratings
             write_text(self.output, dumps(numbers, "cross-play", indent=1) + "\n")
         return 0
 
