@@ -206,20 +206,25 @@ def test_seeds_are_chosen_by_the_final_evaluation(tmp_path: Path) -> None:
     path.write_text(dumps({"per_seed": [-3.0, -1.0, -2.0, -5.0, -4.0]}, "evaluation"))
     why = ("best of 5, score −1", "median of 5, score −3", "worst of 5, score −5")
     assert chosen_seeds(run) == list(zip((11, 10, 13), why, strict=True))
+    assert run.best_seed() == 11, "without playing"
     for damaged in ('{"per_seed": ["x", {}]}', '{"per_seed": [1, 2]}', "[]", "{"):
         path.write_text(damaged)
         assert chosen_seeds(run)[0] == (10, "")
 
 
-def test_seeds_are_not_chosen_by_the_scores_of_earlier_policies(tmp_path: Path) -> None:
+def test_seeds_are_not_chosen_by_the_scores_of_earlier_policies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, _ = bare(tmp_path)
     run.settings = replace(run.settings, seeds=3)
     step = 4 * run.settings.steps_per_update
     (tmp_path / "evaluation.json").write_text(dumps({"per_seed": [1.0, 3.0, 2.0], "step": step}, "evaluation"))
     (tmp_path / "policy" / "4").mkdir(parents=True)
-    assert [seed for seed, _ in chosen_seeds(run)] == [1, 2, 0]
+    assert [seed for seed, _ in chosen_seeds(run)] == [1, 2, 0] and run.best_seed() == 1
     (tmp_path / "policy" / "5").mkdir()
     assert chosen_seeds(run) == [(0, ""), (1, ""), (2, "")]
+    monkeypatch.setattr(Run, "evaluate", lambda *_, **__: SimpleNamespace(per_seed=np.array([0.0, 1.0, 2.0])))
+    assert run.best_seed() == 2
 
 
 def test_numbers_that_are_not_of_json_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -186,15 +186,8 @@ def chosen_seeds(run: Run) -> list[tuple[int, str]]:
     """The seeds that a report plays, each with the reason: the best, the median and the worst seed of the final
     evaluation, or the first seeds if there is none of the last policies."""
     count, first = run.settings.seeds, run.settings.seed
-    found = folders.read_evaluation(run.folder) or {}
-    step, scores = found.get("step"), found.get("per_seed")
-    if type(step) is int and folders.newest_step(run.folder, run.settings.steps_per_update) > step:
-        scores = None
-    try:
-        scores = np.array(scores, np.float64)
-    except (TypeError, ValueError):
-        scores = np.zeros(0)
-    if count == 1 or scores.shape != (count,) or not np.isfinite(scores).all():
+    scores = folders.final_scores(run.folder, run.settings.steps_per_update, count)
+    if count == 1 or scores is None:
         return [(first + i, "") for i in range(min(count, MAX_PLAYED_SEEDS))]
     order = np.argsort(-scores, kind="stable").tolist()
     places = {0: "best", count // 2: "median", count - 1: "worst"}

@@ -31,7 +31,7 @@ from shoal.runs.build import (
 from shoal.runs.load import load, seed_index
 from shoal.security import user_modules
 from shoal.storage.checkpoint import Checkpoints
-from shoal.storage.folders import acts_greedily
+from shoal.storage.folders import acts_greedily, final_scores
 from shoal.storage.manifest import identity
 from shoal.storage.zoo import output_of
 from shoal.system.files import written_to
@@ -193,9 +193,13 @@ class Run:
         return draw_episodes(played, self.env, path, f"{self.algorithm} · {self.environment}", most)
 
     def best_seed(self) -> int:
-        """The seed with the highest score: of the final evaluation, if this process made it, or of 64 episodes."""
-        found = None if self.settings.seeds == 1 else self.evaluation or self.evaluate(64, greedy=self.acts_greedily)
-        return self.settings.seed + (int(found.per_seed.argmax()) if found else 0)
+        """The seed with the highest score: of the final evaluation, or without one of 64 episodes."""
+        if self.settings.seeds == 1:
+            return self.settings.seed
+        scores = final_scores(self.folder, self.settings.steps_per_update, self.settings.seeds)
+        if scores is None:
+            scores = self.evaluate(64, greedy=self.acts_greedily).per_seed
+        return self.settings.seed + int(scores.argmax())
 
     def curves(self, path: str | Path | None = None, metrics: Sequence[str] = ("return",)) -> Path:
         """Draw the learning curve with a confidence band over seeds."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from shoal.errors import FolderTakenError, InputError, shortened
 from shoal.security import reading
 from shoal.statistics.scores import MAX_FLOAT32
@@ -140,6 +142,25 @@ def newest_step(folder: Path, per_update: int) -> int:
     """
     newest = [committed_steps(folder / name)[:1] for name in ("checkpoints", "policy")]
     return per_update * max((update for found in newest for update, _, _ in found), default=0)
+
+
+def final_scores(folder: Path, per_update: int, seeds: int) -> np.ndarray | None:
+    """The score of each seed in the final evaluation; None if it is not of the newest policies, or lacks a seed.
+
+    Args:
+        folder: the run's.
+        per_update: environment steps of an update, per seed.
+        seeds: their number.
+    """
+    found = read_evaluation(folder) or {}
+    step = found.get("step")
+    if type(step) is int and newest_step(folder, per_update) > step:
+        return None
+    try:
+        scores = np.array(found.get("per_seed"), np.float64)
+    except (TypeError, ValueError):
+        return None
+    return scores if scores.shape == (seeds,) and np.isfinite(scores).all() else None
 
 
 def acts_greedily(folder: Path, per_update: int, best: bool = False) -> bool | None:
