@@ -197,7 +197,11 @@ def test_a_living_agent_whose_features_are_all_zero_is_not_a_dead_one_for_a_crit
 
 
 def test_what_depends_on_the_number_of_agents_is_refused():
-    refused: dict[Kind, str] = {"id": "agent_id to False", "state": "critic_input concat or local", "action": "actions"}
+    refused: dict[Kind, str] = {
+        "id": "agent_id to False",
+        "state": "critic_input concat or local",
+        "action": "this critic reads actions: use",  # all agents' or, as ISAC's, only its own
+    }
     for kind, said in refused.items():
         with pytest.raises(InputError, match=f"same parameters for any number of agents, and .*{said}"):
             build_body(BODY, layout(2) + vector_layout(3, kind), 1)
