@@ -106,7 +106,7 @@ def test_an_equinox_module_is_applied_to_each_row():
         ("own_nets:narrow", {}, r"gives float32\[2, 3, 7\] for 2 timesteps of 3 rows, and 2 numbers for each row"),
         ("own_nets:counting", {}, "has the parameter 'count' of type int32: all parameters are floating-point"),
         ("own_nets:forgetful", {"recurrent": 4}, r"gives float32\[3, 4\] for 2 timesteps: each array is \[rows, H\]"),
-        ("own_nets:forgetful", {}, r"keeps a recurrent state: train it with --recurrent H"),
+        ("own_nets:forgetful", {}, r"recurrent is None: train it with --recurrent H, and return a net without one"),
         ("own_nets:statistics", {}, r"keeps statistics of batches \(norm.mean\), which are not parameters"),
         ("own_nets:mixing", {}, "The output of the network 'own_nets:mixing' for a row depends on the other rows"),
         ("own_nets:first", {}, "The output of the network 'own_nets:first' for a row depends on the other rows"),

@@ -180,7 +180,8 @@ def _check_net(name: str, net: Net, layout: Layout, outputs: int, body: Body) ->
     carry = _tried(name, lambda: jax.eval_shape(lambda: net.initial_carry((B,))))
     if bool(jax.tree.leaves(carry)) != bool(body.recurrent):
         raise InputError(
-            f"The network {name!r} keeps a recurrent state: train it with --recurrent H (body.recurrent)."
+            f"The network {name!r} keeps a recurrent state where body.recurrent is None: train it with --recurrent H, "
+            f"and return a net without one for critics of single timesteps, where it is None all the same."
             if not body.recurrent
             else f"recurrent is {body.recurrent}, and the network {name!r} keeps no recurrent state (initial_carry)."
         )
