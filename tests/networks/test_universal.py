@@ -200,12 +200,12 @@ def test_what_depends_on_the_number_of_agents_is_refused():
     refused: dict[Kind, str] = {
         "id": "agent_id to False",
         "state": "critic_input concat or local",
-        "action": "this critic reads actions: use",  # all agents' or, as ISAC's, only its own
+        "action": "this critic reads actions: give critics another",  # all agents' or, as ISAC's, only its own
     }
     for kind, said in refused.items():
         with pytest.raises(InputError, match=f"same parameters for any number of agents, and .*{said}"):
             build_body(BODY, layout(2) + vector_layout(3, kind), 1)
-    with pytest.raises(InputError, match="use an algorithm whose critic does not"):  # whose ids no option leaves out
+    with pytest.raises(InputError, match="such as critic_network mlp"):  # whose ids no option leaves out
         build_body(BODY, layout(2) + vector_layout(3, "id") + vector_layout(3, "action"), 1)
     with pytest.raises(InputError, match="critic_input concat or local"):
         build_body(BODY, vector_layout(3, "state"), 1)

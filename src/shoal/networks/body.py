@@ -335,7 +335,7 @@ def make_entities(body: Body, layout: Layout, universal: bool = False, actions: 
 def _check_universal(layout: Layout) -> None:
     """Refuse what depends on the number of agents, and what is neither a set of entities nor a vector."""
     why = {  # a critic of actions reads ids whatever agent_id is, and so do some critics of the state
-        "action": "this critic reads actions: use an algorithm whose critic does not, such as mappo",
+        "action": "this critic reads actions: give critics another network, such as critic_network mlp",
         "state": "this critic reads the state, whose width depends on it: use critic_input concat or local",
         "id": "this input has a one-hot id of each: set agent_id to False (--no-agent-id)",
     }
