@@ -97,6 +97,22 @@ def test_arrays_sharded_over_two_devices_come_back_whole(tmp_path: Path):
     assert all(leaf.sharding.device_set == {jax.devices()[0]} for leaf in jax.tree.leaves(back))
 
 
+def test_some_rows_of_every_array_come_back(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    whole = {
+        "x": rng.normal(size=(4, 3)).astype(np.float32),
+        "wide": rng.normal(size=4),
+        "keys": jax.random.split(jax.random.key(0), 4),
+        "empty": np.zeros((4, 0), np.float32),
+    }
+    Checkpoints(tmp_path).save(1, whole, {})
+    rows = np.array([3, 0, 3])
+    chosen = {name: x[rows] for name, x in whole.items()}
+    assert_same_bits(chosen, Checkpoints(tmp_path).restore(chosen, rows=rows)[0])
+    with pytest.raises(CheckpointError, match="does not match this run"):
+        Checkpoints(tmp_path).restore(chosen, rows=rows[:2])
+
+
 def test_the_newest_are_kept_and_a_rewound_run_replaces_what_came_after(tmp_path: Path):
     checkpoints = Checkpoints(tmp_path / "new", keep=2)
     assert checkpoints.steps() == [] and checkpoints.latest() is None

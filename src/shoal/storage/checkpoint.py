@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from shoal.errors import CheckpointError, DamagedError, InputError
 from shoal.security import reading
@@ -266,16 +267,24 @@ class Checkpoints:
             for name, data in {**files, "index.json": text.encode()}.items():
                 (work / name).write_bytes(data)
 
-    def restore(self, template: PyTree, step: int | None = None, warn: Warn = notices.warn) -> tuple[PyTree, dict, int]:
+    def restore(
+        self,
+        template: PyTree,
+        step: int | None = None,
+        warn: Warn = notices.warn,
+        rows: Int[np.ndarray, " R"] | None = None,
+    ) -> tuple[PyTree, dict, int]:
         """The newest intact checkpoint as ``(state, meta, step)``, bit for bit as it was saved.
 
         Arrays are placed unsharded on the default device, or are NumPy arrays if the template's are or JAX does not
         support the dtype.
 
         Args:
-            template: a tree like the saved one, of arrays or ``jax.ShapeDtypeStruct``.
+            template: a tree like the one to return, of arrays or ``jax.ShapeDtypeStruct``.
             step: restore exactly this step.
             warn: called with one sentence for each damaged checkpoint that is skipped.
+            rows: the rows of every array to return, in this order; all by default. The others are dropped part by part,
+                so that all rows need not fit in memory.
 
         Raises:
             CheckpointError: none is intact, it was saved under another configuration, or the tree differs from the
@@ -285,13 +294,19 @@ class Checkpoints:
         index = read_index(path)
         if self.run is not None:
             check_same(from_json(index.get("run")), self.run, index["step"])
-        leaves = [Leaf(*leaf) for leaf in index["leaves"]]
+        leaves = stored = [Leaf(*leaf) for leaf in index["leaves"]]
+        if rows is not None:
+            leaves = [leaf._replace(shape=[len(rows), *leaf.shape[1:]]) for leaf in stored]
         like, whole = _stored_part(template, leaves)
         check_leaves(leaves, leaves_of(like), index["step"])
         like = jax.tree.leaves(like)
         state: list = []
         for name, (start, stop) in index["parts"].items():
-            state += from_host(read_arrays(path / name, leaves[start:stop]), leaves[start:stop], like[start:stop])
+            arrays = read_arrays(path / name, stored[start:stop])
+            if rows is not None:
+                arrays = [None if array is None else array[rows] for array in arrays]
+            state += from_host(arrays, leaves[start:stop], like[start:stop])
+            del arrays  # before the next ones are read
         return whole(state), from_json(index["meta"]), index["step"]
 
     def check_run(self, step: int) -> None:

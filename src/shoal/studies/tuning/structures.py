@@ -318,16 +318,15 @@ class Population:
             self._now = program.init(*jax.device_put((keys, *given), layout.named(layout.learner)))
             return self._now
         meta = self.checkpoints.load_meta()
-        before = meta["entries"]
-        stored = jax.tree.map(lambda x: jax.ShapeDtypeStruct((before, *x.shape[1:]), x.dtype), template)
-        state, meta, self.update = self.checkpoints.restore(stored)
-        if self.update > target or not set(trials) <= set(meta["trials"]):
+        if not set(trials) <= set(meta["trials"]):
             raise trained_further(self.checkpoints.folder)
         places = [meta["trials"].index(trial) * seeds + i for trial in trials for i in range(seeds)]
         chosen = np.asarray(_filled(np.asarray(places), entries))
+        rows = None if chosen.tolist() == list(range(meta["entries"])) else chosen
+        state, meta, self.update = self.checkpoints.restore(template, rows=rows)
+        if self.update > target:
+            raise trained_further(self.checkpoints.folder)
         self.sound = np.asarray(meta["sound"], bool)[chosen]
-        if chosen.tolist() != list(range(before)):
-            state = jax.tree.map(lambda x: x[chosen], state)
         self._now = placed_state(state, layout)
         return self._now
 
