@@ -58,6 +58,11 @@ def test_the_final_evaluation_records_the_better_mode_and_the_score_of_both(run:
     assert "sampled score  0." in text and "greedy actions 0.00 (" in text
 
 
+def test_only_signs_of_numbers_are_printed_as_minus_signs(run: shoal.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "final_score", "-1.5 [-2, 1]\nwin-rate -0.5")
+    assert "score  −1.5 [−2, 1]\nwin-rate −0.5\n" in cli.summary_text(run, "again")
+
+
 def test_the_summary_names_the_mode_of_each_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the better mode of the best policies is not that of the last ones."""
     monkeypatch.setattr(Checkpoints, "load_meta", lambda _: {"step": 8, "score": [1.0]})

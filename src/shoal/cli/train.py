@@ -191,7 +191,8 @@ def summary_text(run: "shoal.Run", again: str) -> str:
     folder = path_words(run.folder)
     lines = [f"\n{run.algorithm} in {run.environment}", ""]
     if run.final_score is not None:
-        lines.append(f"{evaluation.mode_name(run.acts_greedily)} score  {run.final_score.replace('-', '−')}")
+        score = re.sub(r"(?<!\w)-(?=\d)", "−", run.final_score)  # not the hyphens of metrics' names
+        lines.append(f"{evaluation.mode_name(run.acts_greedily)} score  {score}")
     lines += [*_unless_empty(run.summary).splitlines(), ""]
     lines += [f"{program()} evaluate {folder} --episodes 1000", f"{program()} replay {folder} --episodes 4"]
     more = ending.more(run.settings, run.at).items()
