@@ -313,6 +313,16 @@ def test_an_invalid_key_is_named(case: str, shoal: Callable, tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize("words", [["--print-config"], ["--num-workers", "2"]])
+def test_a_files_option_out_of_bounds_is_named_wherever_the_environment_is_built(
+    words: list[str], shoal: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "mine.toml", 'algorithm = "mappo"\nenvironment = "matrix/climbing"\n[env]\nhorizon = 0\n')
+    code, out, err = shoal("train", "--config", "mine.toml", *words)
+    assert (code, out, err) == (2, "", "shoal: mine.toml: horizon must be an integer of at least 1, not 0.\n")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

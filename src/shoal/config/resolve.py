@@ -585,7 +585,8 @@ def as_toml(found: Configured) -> str:
     settings, config = found.values.settings, found.values.config
     checks.check_rewards(settings, config)
     if found.values.sized:
-        spec = registry.make(found.environment, **found.env).spec
+        with named_options(found):
+            spec = registry.make(found.environment, **found.env).spec
         algorithms.check_alone(found.given, spec)
         settings = found.values.sized_for(spec)
     settings.check()

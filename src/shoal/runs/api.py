@@ -303,8 +303,7 @@ def new_run(found: Configured, folder: Path) -> Run:
     """
     values = found.values
     checks.check_rewards(values.settings, values.config)
-    with named_options(found):
-        env = environment_of(found)
+    env = environment_of(found)
     settings = values.sized_for(env.spec)
     if settings.init_from is not None:
         settings = override(settings, {"init_from": _absolute(settings.init_from)})
@@ -322,7 +321,8 @@ def environment_of(found: Configured) -> AnyEnvironment:
     """
     if found.values.settings.devices != 1:
         one_device_per_core()  # first, since some libraries of environments start JAX
-    return registry.make(found.environment, **found.env)
+    with named_options(found):
+        return registry.make(found.environment, **found.env)
 
 
 def _absolute(folder: str) -> str:
