@@ -23,6 +23,7 @@ from shoal.presets import preset
 from shoal.runs import open as opening
 from shoal.runs.run import Run
 from shoal.security import user_modules
+from shoal.sides.opponents import OpponentOptions
 from shoal.storage import manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.training.settings import Settings
@@ -596,6 +597,25 @@ def test_trust_imports_an_algorithm_from_the_working_directory(own_algorithm: Pa
     assert library.open_run(folder, trust=True).spec.num_agents == 2
     with pytest.raises(InputError, match="has no trained policy yet"):
         library.load(folder, trust=True)
+
+
+def test_copies_of_opponents_of_ones_own_training_need_no_trust(
+    own_algorithm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the run that they come from was itself trained against such opponents, and in an agent's copy."""
+    with user_modules.found_in(str(own_algorithm)):
+        folder = by(written(tmp_path / "run0", "toys:coordination", {}), "pupil:make")
+        opening.keep_run_json(library.open_run(folder, trust=True))
+        for name in ("run1", "run2"):
+            (folder / "policy").mkdir()
+            against = OpponentOptions(opponents=str(folder))
+            folder = written(tmp_path / name, "toys:coordination", {}, opponent_options=against)
+            opening.keep_run_json(library.open_run(folder))
+    assert described_run(folder / "opponents" / "opponents").algorithm == "pupil:make"
+    agent = library.agent(folder=folder)
+    monkeypatch.setattr(agent._parts, "begin", lambda: None)
+    copy = agent.save(tmp_path / "copy")
+    assert described_run(copy / "opponents" / "opponents").algorithm == "pupil:make"
 
 
 def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(

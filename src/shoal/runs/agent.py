@@ -1,7 +1,6 @@
 """An agent (one or a whole team) that is trained in parts, and evaluated and asked for actions in between."""
 
 import contextlib
-import copy
 import math
 import os
 import secrets
@@ -31,7 +30,7 @@ from shoal.runs.open import (
     keep_run_json,
     open_run,
     permit_training,
-    remember,
+    record_copy,
 )
 from shoal.runs.run import Run
 from shoal.sides.opponents import PAST
@@ -49,7 +48,7 @@ from shoal.training.evaluation import Evaluation, Evaluator, check_episodes, che
 from shoal.training.settings import CHANGEABLE, Settings
 from shoal.training.sharding import one_device_per_core
 from shoal.training.trainer import Continued
-from shoal.trust.run_file import config_of_run, own_record
+from shoal.trust.run_file import config_of_run
 from shoal.types import PyTree
 from shoal.video.encode import Picture
 
@@ -348,10 +347,7 @@ class Agent:
                 with contextlib.suppress(OSError):
                     remove(path)
             raise
-        if own_record(self.folder, config_of_run(self.folder)) is not None:
-            saved = copy.copy(self.run)
-            saved.folder = where
-            remember(saved)
+        record_copy(self.folder, where)
         return where
 
     def close(self) -> None:

@@ -180,9 +180,16 @@ def _keep_opponents(run: Run) -> None:
         raise InputError(
             f"The opponents in {source} cannot be copied into the run's folder: {reason(error)}."
         ) from None
+    record_copy(source, copy)
+
+
+def record_copy(source: Path, copy: Path) -> None:
+    """Record the copy of a run of the user's own, and in it that of the run's opponents, as the user's own."""
     entries = config_of_run(source)
     if (record := own_record(source, entries)) is not None:
         _record_folder(copy, entries, record)
+    if (source / OPPONENTS / manifest.RUN_JSON).is_file():
+        record_copy(source / OPPONENTS, copy / OPPONENTS)
 
 
 _BESIDE_TRAINING = frozenset({"checkpoint_seconds", "keep", "tensorboard", "eval_episodes", "worker_timeout"})
