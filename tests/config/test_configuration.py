@@ -240,7 +240,7 @@ def test_a_run_of_another_user_imports_nothing(
         configured(None, None, config=tmp_path / "run1", trust=True)
     assert configured("mappo", "unbuilt:typed", config={"flags": {"num_envs": 2}}).name == "unbuilt:typed"
     code, _, err = shoal("train", "mappo", SPREAD, "--trust", "--print-config")
-    assert code == 2 and "--trust is only for --resume and --config" in err
+    assert code == 2 and "--trust is only for --resume, --config and --opponents" in err
 
 
 def test_a_run_of_another_user_connects_to_no_cluster(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -616,6 +618,29 @@ def test_copies_of_opponents_of_ones_own_training_need_no_trust(
     monkeypatch.setattr(agent._parts, "begin", lambda: None)
     copy = agent.save(tmp_path / "copy")
     assert described_run(copy / "opponents" / "opponents").algorithm == "pupil:make"
+
+
+def test_opponents_of_a_stranger_play_if_the_user_trusts_them(
+    own_algorithm: Path, shoal: Callable, tmp_path: Path
+) -> None:
+    theirs = by(written(tmp_path / "theirs", "toys:coordination", {}), "pupil:make")
+    (theirs / "policy").mkdir()
+    words = ["train", "mappo", "toys:coordination", "--opponents", theirs, "--print-config"]
+    code, _, err = shoal(*words)
+    assert code == 2 and "would import the module 'pupil': use --trust" in err and "pupil" not in sys.modules
+    assert "There is no checkpoint in" in shoal(*words, "--trust")[2] and "pupil" in sys.modules
+    for start in (
+        library.make_train,
+        partial(library.train, folder=tmp_path / "new"),
+        lambda *names, **given: library.agent(*names, folder=tmp_path / "new", **given).evaluate(),
+    ):
+        for trust, said in ((False, "trust=True"), (True, "There is no checkpoint in")):
+            with pytest.raises(InputError, match=said):
+                start("mappo", "toys:coordination", opponents=theirs, trust=trust)
+    run = library.open_run(written(tmp_path / "mine", "toys:coordination", {}), trust=True)
+    run.settings = replace(run.settings, opponent_options=OpponentOptions(opponents=str(theirs)))
+    opening.keep_run_json(run)
+    assert described_run(run.folder / "opponents").algorithm == "pupil:make", "the copy is recorded with the run"
 
 
 def test_an_algorithm_of_ones_own_training_comes_from_where_it_was_trained(

@@ -217,9 +217,9 @@ _TRUST = Flag(
     "trust",
     bool,
     False,
-    "With --resume or --config: import the environment and algorithm that the folder names, even if they are neither "
-    "Shoal's nor an extra's and you did not train this run. With --print-config or --help also those that a TOML file "
-    "names, even if it is yours (docs/security.md).",
+    "With --resume, --config or --opponents: import the environment and algorithm that the folder names, even if they "
+    "are neither Shoal's nor an extra's and you did not train this run. With --print-config or --help also those that "
+    "a TOML file names, even if it is yours (docs/security.md).",
 )
 _CONFIG = Flag(
     "config",
@@ -295,8 +295,6 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
 
     def train_or_print(values: FlagValues) -> int:
         own = {flag.name: values["run"].pop(flag.name, flag.default) for flag in _OWN}
-        if own["trust"] and own["config"] is None:
-            raise InputError("--trust is only for --resume and --config; names that you type need no trust.")
         if own["continue_stopped"]:
             raise InputError("--continue-stopped is only for --resume.")
         hosts.check(own)
@@ -309,6 +307,10 @@ def train(args: Sequence[str]) -> tuple[Command, list[str]]:
 
         assert defaults is not None  # there are two words
         found = defaults.over(flags, env)
+        if own["trust"] and own["config"] is None and found.values.settings.opponent_options.opponents is None:
+            raise InputError(
+                "--trust is only for --resume, --config and --opponents; names that you type need no trust."
+            )
         build = partial(api.environment_of, found)
         check_effect(found.values.settings, found.values.config, flags, found.name, build)
         if own["hosts"] is not None and hosts.inside is None and not own["print_config"]:

@@ -135,6 +135,8 @@ class Configured:
     """Where each option comes from."""
     flags: Mapping[str, Any]
     """Fields of the settings and of the algorithm's ``Config`` that the call itself gave."""
+    trust: bool = False
+    """Whether to import what the folder of its opponents names although the run is not of the user's own training."""
 
     @property
     def algorithm(self) -> str:
@@ -212,7 +214,7 @@ class Defaults:
                     f"{file.run} {why}, and would use a Ray cluster: {TRUST}, or give workers and address yourself."
                 )
         origins = dict.fromkeys(self.env, file.name) | dict.fromkeys(env, "flag")
-        return Configured(self.algorithm, self.environment, self.env | dict(env), values, origins, flags)
+        return Configured(self.algorithm, self.environment, self.env | dict(env), values, origins, flags, self._trust)
 
 
 def configured(
@@ -238,7 +240,8 @@ def configured(
             a path or an opened run.
         config: see :func:`shoal.config.config_files.read_config`.
         preset: a preset file.
-        trust: import what ``config`` names also if it is the ``run.json`` of somebody else's run.
+        trust: import what ``config``, if it is the ``run.json`` of somebody else's run, and the folder of opponents
+            name.
 
     Raises:
         InputError: an argument is invalid, or a file names a module that is not imported without ``trust``. For values

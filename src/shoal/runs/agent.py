@@ -83,7 +83,7 @@ def agent(
         env: options of the environment's factory.
         progress: show the progress line.
         preset: a preset file.
-        trust: see :func:`shoal.open_run`.
+        trust: see :func:`shoal.open_run`; also for the folder of opponents.
         flags: as in :func:`shoal.train`; for an earlier run only its limits, ``stop_at`` and ``time_budget``.
 
     Raises:
@@ -99,7 +99,7 @@ def agent(
             )
         return _opened(path_of(folder), environment, trust, progress, flags)
     _check_both_named(algorithm, environment, folder)
-    found = configured(algorithm, environment, env=env, flags=flags, preset=preset)
+    found = configured(algorithm, environment, env=env, flags=flags, preset=preset, trust=trust)
     where = _temporary_folder() if folder is None else path_of(folder)
     check_folder(where)
     check_free(where, "give only the folder to continue it")

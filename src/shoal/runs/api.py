@@ -87,8 +87,8 @@ def train(
             precedence over its values, and these over those of presets.
         preset: a preset file (:mod:`shoal.config.config_files`), for example one that :func:`shoal.tune` wrote; its
             values take precedence over those of the preset that belongs to Shoal.
-        trust: import what the ``run.json`` names in ``config`` even if it is neither Shoal's nor an extra's and the run
-            is not of your own training (docs/security.md).
+        trust: import what the ``run.json`` of ``config`` or of the folder ``opponents`` names even if it is neither
+            Shoal's nor an extra's and the run is not of your own training (docs/security.md).
         callbacks: your own code that is called during training (:class:`shoal.Callback`), or functions
             (context, metrics) that are called for each row of the log; see docs/hooks.md.
         flags: fields of :class:`~shoal.training.settings.Settings` (``steps=3e6, seeds=4``) or of the algorithm's
@@ -310,6 +310,7 @@ def new_run(found: Configured, folder: Path) -> Run:
     run = Run(folder, found.algorithm, found.name, found.env, settings, values.config, env)
     algorithms.check_alone(found.given, run.spec)
     run.by_name = isinstance(found.environment, str) or registry.can_be_named(found.environment)
+    run.trusted = found.trust
     return run
 
 

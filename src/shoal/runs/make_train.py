@@ -1,5 +1,6 @@
 """Training as pure functions, for loops of the user's own."""
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from shoal.environments import registry
 from shoal.environments.starts import with_starts
 from shoal.errors import InputError, shortened
 from shoal.options.flags import check_names, leaves, override
-from shoal.runs.build import build, wrapped_environment
+from shoal.runs.build import build, opponents_of, wrapped_environment
 from shoal.system import notices
 from shoal.system.forks import check_not_forked
 from shoal.training import checks
@@ -133,7 +134,8 @@ def _functions(found: Configured) -> Train:
             f"shoal.train, or choose an environment on the device (shoal list environments)."
         )
     algorithms.check_alone(found.given, env.spec)
-    built = build(found.algorithm, env, found.values.config, settings)
+    opponents = opponents_of(Path(os.devnull), settings, env.spec, found.trust)
+    built = build(found.algorithm, env, found.values.config, settings, opponents=opponents)
     sizes = settings.num_envs, settings.rollout_length
 
     def make(values: Mapping[str, Any]) -> Algorithm:

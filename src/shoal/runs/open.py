@@ -280,11 +280,16 @@ def _flags(run: Run) -> dict[str, Any]:
 
 
 def remember(run: Run) -> None:
-    """Record a run's folder as one of the user's own training; warns if that fails."""
+    """Record a run's folder as one of the user's own training; warns if that fails.
+
+    If the user trusts the run, the copy of its opponents is recorded too.
+    """
     folders = {module: user_modules.folder_of(module) for module in _own_modules(run)}
     directory = next(filter(None, folders.values()), None)
     modules = user_modules.with_imports(folders, directory) if directory else {}
     _record(run, provenance.OwnRecord(directory, tuple(modules.items())))
+    if run.trusted and (run.folder / OPPONENTS / manifest.RUN_JSON).is_file():
+        remember(open_run(run.folder / OPPONENTS, trust=True))
 
 
 def remember_trusted(run: Run) -> None:
