@@ -159,8 +159,8 @@ def test_numbers_of_episodes_and_modes_are_checked(
         for call in calls:
             with pytest.raises(InputError, match=r"^greedy must be True or False or None, not 'yes'\.$"):
                 call(greedy="yes")
-    with pytest.raises(InputError, match=r"^seed must be a whole number, not 1\.5\.$"):
-        both[0].evaluate(4, seed=1.5)
+        with pytest.raises(InputError, match=r"^seed must be a whole number, not 1\.5\.$"):
+            one.evaluate(4, seed=1.5)
 
 
 def test_pictures_for_notebooks(trained: Agent) -> None:

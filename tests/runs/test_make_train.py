@@ -138,7 +138,7 @@ def test_a_configuration_that_starts_from_a_run_is_told_that_functions_do_not(
     assert capsys.readouterr().err.startswith("init_from of the configuration has no effect: ")
 
 
-def test_hyper_parameters_that_cannot_be_arrays() -> None:
+def test_hyper_parameters_that_cannot_be_arrays(unchecked_annotations: None) -> None:
     train = functions("mappo")
     for values, said in (
         ({"hidden": 3.0}, "only floating-point"),
@@ -147,6 +147,7 @@ def test_hyper_parameters_that_cannot_be_arrays() -> None:
         ({"gamma": jnp.array(jnp.nan)}, "gamma must be at least 0 and at most 1, not nan"),
         ({"learning_rate": jnp.ones(2)}, r"must be one number, not an array of shape \(2,\): map over several by vmap"),
         ({"learning_rate": None}, "learning_rate must be a number, not None"),
+        (0.1, "values must map names to values"),
     ):
         with pytest.raises(InputError, match=said):
             train.init(KEYS[0], values)

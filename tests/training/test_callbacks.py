@@ -453,6 +453,7 @@ class Curt(shoal.Callback):
         ([3], "A callback is a shoal.Callback or a function"),
         (Noting(), "callbacks must be a list"),
         (print, "callbacks must be a list"),
+        (None, "callbacks must be a list, .* not None"),
         ([lambda context: None], "must take .context, metrics."),
         ([Misspelt()], "Misspelt.on_metric is never called; did you mean 'on_metrics'?"),
     ],

@@ -19,6 +19,7 @@ from shoal.config.resolve import configured
 from shoal.deploy import Policies, check_given
 from shoal.errors import InputError, shortened
 from shoal.game import HostEnvironment
+from shoal.options.convert import convert_value
 from shoal.options.flags import override
 from shoal.runs.api import announce, check_folder, new_run, trainer_of
 from shoal.runs.final_evaluation import write_evaluation
@@ -228,11 +229,11 @@ class Agent:
             seed: seed of the episodes.
 
         Raises:
-            InputError: ``episodes`` is no whole number or below 1, ``greedy`` is no boolean, or the episodes do not fit
-                in memory.
+            InputError: ``episodes`` or ``seed`` is no whole number, ``episodes`` is below 1, ``greedy`` is no boolean,
+                or the episodes do not fit in memory.
             GameError: a host environment raised.
         """
-        greedy = check_mode(greedy)
+        greedy, seed = check_mode(greedy), convert_value("seed", seed, int)
         episodes = None if episodes is None else check_episodes(episodes)
         self._parts.begin()
         if episodes is None:

@@ -18,6 +18,7 @@ from shoal.config.resolve import Configured, configured, named_options
 from shoal.environments import registry
 from shoal.environments.starts import with_starts
 from shoal.errors import InputError, shortened
+from shoal.options.convert import mapping
 from shoal.options.flags import check_names, leaves, override
 from shoal.runs.build import build, opponents_of, wrapped_environment
 from shoal.system import notices
@@ -159,7 +160,7 @@ def _functions(found: Configured) -> Train:
 
     def init(key: PRNGKeyArray, values: Mapping[str, Any] | None = None) -> TrainState:
         _check_key(key, "init")
-        return traced_init(key, _arrays(built.config, values)) if values else plain_init(key)
+        return traced_init(key, _arrays(built.config, mapping("values", values))) if values else plain_init(key)
 
     @partial(jax.jit, static_argnames=("episodes", "greedy"))
     def evaluate(state: TrainState, key: PRNGKeyArray, episodes: int = 32, greedy: bool = True) -> Episodes:

@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -265,7 +265,7 @@ def accepted(callbacks: Any) -> list[Callback]:
         InputError: one is neither a :class:`Callback` nor a function of two arguments, or has a method that is misspelt
             or takes other arguments.
     """
-    if isinstance(callbacks, Callback | str | Mapping) or callable(callbacks):
+    if isinstance(callbacks, Callback | str | Mapping) or callable(callbacks) or not isinstance(callbacks, Iterable):
         raise InputError(f"callbacks must be a list, such as callbacks=[MyCallback()], not {shortened(callbacks)}.")
     made = [one if isinstance(one, Callback) else _of_function(one) for one in callbacks]
     known = [name for name in vars(Callback) if name.startswith("on_")]
