@@ -190,6 +190,12 @@ def test_an_unknown_flag_names_the_nearest(name: str, near: str) -> None:
     check_names({near: 1}, Settings(), algorithms.get("mappo").Config())
 
 
+@pytest.mark.parametrize("name", ["resume", "progress", "wandb"])
+def test_a_flag_of_one_call_is_not_taken_for_a_misspelt_setting(name: str) -> None:
+    with pytest.raises(InputError, match=f"^{name} is no setting of a run, but a flag of shoal train or an argument"):
+        check_names({name: 1}, Settings(), algorithms.get("mappo").Config())
+
+
 def test_what_options_are_called_elsewhere() -> None:
     """Each leads to an option that some algorithm has, and no name of an option leads to another."""
     known = {name for config in CONFIGS for name in flags_of(config)} | {"folder", "progress"}

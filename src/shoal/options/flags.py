@@ -88,6 +88,10 @@ def check_names(flags: Iterable[str], *configs: Any, of: str = "") -> None:
     known = {name for config in configs for leaf in leaves(config) for name in (leaf.name, leaf.plain)}
     for name in flags:
         if name not in known:
+            if name in ONE_CALL:
+                raise InputError(
+                    f"{name} is no setting of a run, but a flag of shoal train or an argument of a function."
+                )
             kind = "setting" + f" (in {of}) named" * bool(of)
             if found := meant(name, known):
                 raise InputError(f"There is no {kind} {name!r}; did you mean {found!r}?")
