@@ -404,6 +404,15 @@ def test_a_metric_of_training_is_one_of_some_run_of_the_study(tmp_path: Path) ->
         check_built(study, of_mappo)
 
 
+def test_a_metric_is_one_of_some_environment_of_the_study(tmp_path: Path) -> None:
+    text = GRID.replace("two_step", "rock_paper_scissors").replace(', "qmix"', "").replace("[0.9, 0.99]", "[0.9]")
+    study = read_study(write_study_file(tmp_path, text + "[[tables]]\nmetric = 'exploitability'\n"))
+    cells = plan(study, tmp_path)
+    check_built(study, cells[:1], cells)  # the other one has it, which is recorded or was not selected
+    with pytest.raises(InputError, match=r"There is no metric 'exploitability'; known: length, score\."):
+        check_built(study, cells[:1])
+
+
 def test_the_grid_itself_has_no_mistake(tmp_path: Path) -> None:
     path = write_study_file(tmp_path)
     check_built(read_study(path), plan(read_study(path), tmp_path))

@@ -530,7 +530,7 @@ def check_built(study: StudyFile, cells: Sequence[Cell], every: Sequence[Cell] =
     Args:
         study: the study.
         cells: those that will train.
-        every: all of the study, which need not be buildable here. A metric of training has to be one of theirs.
+        every: all of the study, which need not be buildable here. A metric has to be one of theirs.
 
     Raises:
         InputError: an environment cannot be built, an algorithm does not support its environment, or no environment has
@@ -539,7 +539,7 @@ def check_built(study: StudyFile, cells: Sequence[Cell], every: Sequence[Cell] =
     if any(cell.flags.get("devices") != 1 for cell in cells):
         sharding.one_device_per_core()  # before JAX starts its devices
     environments: dict[str, AnyEnvironment] = {}
-    checked = []
+    checked, others = [], [cell for cell in every if cell not in cells]
     for cell in cells:
         try:
             checked.append(_check(cell, environments))
@@ -557,10 +557,16 @@ def check_built(study: StudyFile, cells: Sequence[Cell], every: Sequence[Cell] =
             continue
         both = zip(cells, specs, strict=True)
         shown = [(cell.environment, spec) for cell, spec in both if matches(cell.values, where)]
-        if shown and (wrong := _no_metric(metric, shown)):
-            raise study.error(f"{title}: {wrong}")
+        if shown and _no_metric(metric, shown):
+            left = [cell for cell in others if matches(cell.values, where)]
+            try:
+                shown += [(cell.environment, _check(cell, environments).spec) for cell in left]
+            except InputError:
+                continue  # a run of another machine, which may have it
+            if wrong := _no_metric(metric, shown):
+                raise study.error(f"{title}: {wrong}")
     if cells:
-        _check_curves(study, checked, [cell for cell in every if cell not in cells], environments)
+        _check_curves(study, checked, others, environments)
 
 
 def _no_metric(metric: str, specs: Sequence[tuple[str, EnvSpec]]) -> InputError | None:
