@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from shoal.environments import registry
 from shoal.errors import InputError
 from shoal.studies.plan import plan
 from shoal.studies.running import check_built
 from shoal.studies.study_file import read_study, study_path
+from shoal.training import memory
 from support import small_studies
 from support.small_studies import GRID, check_refused, write_study_file
 
@@ -402,6 +404,22 @@ def test_a_metric_of_training_is_one_of_some_run_of_the_study(tmp_path: Path) ->
     check_built(study, of_mappo, cells)  # q is QMIX's, whose run does not train now
     with pytest.raises(InputError, match=r": \[record\] There is no metric of training named 'q'; "):
         check_built(study, of_mappo)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "greedy", "most"),
+    [("mappo", "true", 800_000), ("mappo", "'better'", 400_000), ("vdn", "'better'", 800_000)],
+)
+def test_the_final_episodes_fit_in_memory(
+    algorithm: str, greedy: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = GRID.replace('["mappo", "qmix"]', f'["{algorithm}"]').replace(', "matrix/two_step"', "")
+    spec = registry.make("matrix/climbing").spec
+    each = spec.horizon * (4 * (spec.num_agents + len(spec.metrics)) + 1) + memory.timestep_bytes(spec)
+    monkeypatch.setattr(memory, "free", lambda device: 2 * 800_000 * each)  # two seeds
+    build(write_study_file(tmp_path, text + f"[evaluation]\nepisodes = {most}\ngreedy = {greedy}\n"))
+    path = write_study_file(tmp_path, text + f"[evaluation]\nepisodes = {most + 1}\ngreedy = {greedy}\n")
+    assert refusal(path).endswith(" are free; lower episodes in [evaluation].")
 
 
 def test_a_metric_is_one_of_some_environment_of_the_study(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from shoal import algorithms
 from shoal.bounds import check_bounds
 from shoal.environments import registry
 from shoal.errors import FULL, GameError, InputError, NonFiniteError, shortened, unknown
-from shoal.options.flags import flags_of
+from shoal.options.flags import flags_of, override
 from shoal.plots.texts import markdown_table
 from shoal.runs.build import Built, check_build, update_metrics, wrapped_environment
 from shoal.storage import manifest
@@ -65,10 +65,10 @@ from shoal.studies.study_file import CROSSPLAY, TRAINING, StudyFile, command_wor
 from shoal.studies.tuning.record import winner
 from shoal.studies.user_modules import changed_modules, check_imports, permit_imports
 from shoal.system import notices
-from shoal.training import checks, sharding
+from shoal.training import checks, memory, sharding
 from shoal.training.settings import Settings
 from shoal.training.trainer import column_of
-from shoal.types import AnyEnvironment, EnvSpec
+from shoal.types import AnyEnvironment, Environment, EnvSpec
 
 OUT = Path("runs/studies")
 """Default folder of the run folders of all studies."""
@@ -618,13 +618,17 @@ def _check(cell: Cell, environments: dict[str, AnyEnvironment]) -> _Checked:
     same = repr((cell.environment, sorted(cell.env.items())))
     if same not in environments:
         environments[same] = registry.make(cell.environment, **cell.env)
-    built = environments[same]
-    settings, config = found.sized_for(built.spec), found.config
+    built, protocol = environments[same], cell.evaluation
+    settings, config = override(found.sized_for(built.spec), {"eval_episodes": 0}), found.config  # as execution does
     checks.check_rewards(settings, config)
     settings.check()
     check_bounds(config)
     env = wrapped_environment(built, settings)
     algorithms.check_alone(cell.algorithm, env.spec)
     built = check_build(algorithms.canonical(cell.algorithm), env, config, settings)
+    if isinstance(env, Environment):
+        both = protocol.greedy is None and (built is None or built.algorithm.stochastic)
+        played, what = (1 + both) * protocol.episodes, "episodes in [evaluation]"
+        memory.check_episode_memory(env.spec, settings.seeds, played, env.spec.horizon, what)
     options = {name: x for name, x in (flags_of(settings) | flags_of(config)).items() if not isinstance(x, int | float)}
     return _Checked(env.spec, settings, built, repr((cell.algorithm, same, sorted(options.items()))))
