@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.errors import InputError
+from shoal.errors import FolderTakenError, InputError
+from shoal.storage.folders import check_free
+from shoal.storage.lock import hold
 from shoal.studies import execution
 from shoal.studies.archive import extract
 from shoal.studies.record import read_record
@@ -53,6 +55,23 @@ def final_page(path: Path) -> str:
     records = records_of_cells(records_folder(study, None), cells)
     zero = {"training": 0, "other": 0}
     return markdown_page(study, cells, {name: replace(record, seconds=zero) for name, record in records.items()})
+
+
+def test_a_run_that_was_killed_before_it_began_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cell,) = cells_of(write_study_file(tmp_path, TEXT))
+    copy = cell.folder / "opponents" / "policy"
+    copy.mkdir(parents=True)
+    with hold(cell.folder), pytest.raises(FolderTakenError):
+        execution.discard_opponents(cell.folder)
+    assert copy.exists(), "they are of a run that another process begins"
+
+    def train(*_: Any, folder: Path, **__: Any) -> Any:
+        check_free(folder)
+        raise InputError("It begins.")
+
+    monkeypatch.setattr(execution.api, "train", train)
+    with pytest.raises(InputError, match="It begins"):
+        execution.run_cell(cell)
 
 
 def test_a_run_that_ends_early_has_its_own_step_and_digest(tmp_path: Path) -> None:

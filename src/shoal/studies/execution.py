@@ -1,5 +1,6 @@
 """Runs one cell of a study, in this process: training, final evaluation, record."""
 
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from shoal.runs.run import Run
 from shoal.security import user_modules
 from shoal.sides.opponents import PAST
 from shoal.statistics.scores import MAX_FLOAT32
-from shoal.storage import log, manifest
+from shoal.storage import lock, log, manifest
 from shoal.storage.checkpoint import Checkpoints
 from shoal.storage.manifest import product_rate
 from shoal.studies.keys import Value
@@ -63,6 +64,7 @@ def run_cell(cell: Cell, progress: bool = True) -> Record:
 
 def _trained(cell: Cell, progress: bool) -> Run:
     if not (cell.folder / manifest.RUN_JSON).exists():
+        discard_opponents(cell.folder)
         return api.train(
             cell.algorithm,
             cell.environment,
@@ -77,6 +79,18 @@ def _trained(cell: Cell, progress: bool) -> Run:
     found = cell.merged()
     trust = requested(cell, flags_of(found.settings) | flags_of(found.config), cell.folder)
     return api.resume(cell.folder, environment=cell.environment, trust=trust, progress=progress)
+
+
+def discard_opponents(folder: Path) -> None:
+    """Remove the copy of opponents in the folder of a run that was killed before it began; it may begin again then.
+
+    Raises:
+        FolderTakenError: another process begins the run.
+    """
+    if (folder / OPPONENTS).exists():
+        with lock.hold(folder):
+            if not (folder / manifest.RUN_JSON).exists():
+                shutil.rmtree(folder / OPPONENTS, ignore_errors=True)
 
 
 def requested(cell: Cell, flags: Mapping[str, Any], folder: Path) -> bool:

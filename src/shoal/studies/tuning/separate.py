@@ -11,7 +11,7 @@ from shoal.options.flags import flags_of
 from shoal.runs import api
 from shoal.runs.run import Run
 from shoal.storage import manifest
-from shoal.studies.execution import requested
+from shoal.studies.execution import discard_opponents, requested
 from shoal.studies.record import rounded_numbers
 from shoal.studies.tuning.structures import WHOLE, Instance, Trial, TrialScores, trained_further
 from shoal.training import ending
@@ -82,6 +82,7 @@ class SeparateRuns:
             named = flags_of(self.instance.settings) | flags_of(self.instance.config)
             trust = requested(cell, named, folder)
             return api.resume(folder, environment=cell.environment, trust=trust, progress=progress, steps=steps)
+        discard_opponents(folder)
         flags: dict[str, Any] = (
             cell.flags | self.instance.fixed | {"seeds": self.tuning.seeds, "seed": self.tuning.seed}
         )
