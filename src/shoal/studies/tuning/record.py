@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.errors import InputError
+from shoal.errors import InputError, shortened
 from shoal.options.flags import flags_of
 from shoal.studies.archive import Stored, find, json_text, stored
 from shoal.studies.combinations import Combination
@@ -50,6 +50,11 @@ _KINDS: dict[str, Any] = {
     "behaviour": list,
     "trials": list,
 }
+_NUMBERS = ("eta", "rounds", "seeds", "seed", "episodes", "evaluation_seed", "draw")
+_SETTINGS: dict[str, Any] = dict.fromkeys(_NUMBERS, int)
+_SETTINGS |= {"search": str, "default": bool, "greedy": (bool, type(None))}
+_BOUND = (int, float, type(None))
+_RANGE: dict[str, Any] = {"low": _BOUND, "high": _BOUND, "log": bool, "values": list, "kind": str}
 
 
 @dataclass(frozen=True)
@@ -245,8 +250,10 @@ def _checked(found: Any) -> TuningRecord:
     check_keys("record", found, [field.name for field in fields(TuningRecord)])
     for name in found:
         check_kind(name, found[name], _KINDS.get(name, dict))
-    for name, value in [*found["method"].items(), *found["versions"].items(), *found["tuning"].items()]:
+    for name, value in [*found["method"].items(), *found["versions"].items()]:
         check_kind(f"{name[:80]!r}", value, (bool, int, float, str, list, type(None)))
+    lacking = {"greedy"} - found["tuning"].keys()
+    _check_kinds("tuning", found["tuning"], {name: x for name, x in _SETTINGS.items() if name not in lacking})
     check_hardware(found["hardware"])
     for part, names in (("seconds", ("training", "other")), ("budget", ("steps", "trained", "episodes"))):
         check_keys(part, found[part], names)
@@ -264,12 +271,20 @@ def _checked(found: Any) -> TuningRecord:
         raise InputError(f"behaviour is of {len(found['behaviour'])} runs of {len(found['runs'])}.")
     for flag, span in found["ranges"].items():
         check_kind(f"the range of {flag[:80]}", span, dict)
-        check_keys("ranges", span, ("low", "high", "log", "values", "kind"))
+        _check_kinds(f"ranges.{flag[:80]}", span, _RANGE)
     for rung in found["rungs"]:
-        for value in check_list("rungs", rung):
+        if len(check_list("rungs", rung)) != 2:
+            raise InputError(f"rungs cannot hold {shortened(rung)}.")
+        for value in rung:
             check_record_number("rungs", value)
     _check_trials(found)
     return TuningRecord(**found)
+
+
+def _check_kinds(part: str, found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    check_keys(part, found, kinds)
+    for name, value in found.items():
+        check_kind(f"{part}.{name}", value, kinds[name])
 
 
 def _check_trials(found: Mapping[str, Any]) -> None:
