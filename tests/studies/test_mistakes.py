@@ -192,6 +192,11 @@ MISTAKES = {
         "[[overrides]]\nwhere = {algorithm = 'qmix', gamma = 0.9}\nlam = 1.0",
         "[[overrides]] 1 matches no run: none has algorithm qmix and gamma 0.9.",
     ),
+    "overrides of a variant named like a number": (
+        END,
+        END + "[[variants]]\nname = '1'\n[[overrides]]\nwhere = {variant = 1}\nhidden = [4]",
+        '[[overrides]] 1 where variant cannot be 1; the runs have "1".',
+    ),
     "overrides of the environment": (
         'environment = ["matrix/climbing", "matrix/two_step"]\n' + END,
         END + "[[overrides]]\nwhere = {algorithm = 'mappo'}\nenvironment = 'x'",

@@ -1,10 +1,12 @@
 """The combinations of a study's grid, and the selections of them in its other tables. Does not import JAX."""
 
 import itertools
+import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from shoal.errors import InputError, unknown
@@ -154,8 +156,10 @@ def check_values(study: StudyFile, title: str, where: Mapping[str, Any], known: 
         each = wanted if isinstance(wanted, tuple) and not any(same(wanted, x) for x in known[axis]) else (wanted,)
         for value in each:
             if not any(same(value, other) for other in known[axis]):
-                values = ", ".join(map(label, known[axis]))
-                raise study.error(f"{title} {axis} cannot be {label(value)}; the runs have {values}.")
+                alike = label(value) in map(label, known[axis])  # a text and a number, for example
+                shown = partial(json.dumps, ensure_ascii=False) if alike else label
+                values = ", ".join(map(shown, known[axis]))
+                raise study.error(f"{title} {axis} cannot be {shown(value)}; the runs have {values}.")
 
 
 def _check_axis(study: StudyFile, title: str, axis: str, known: Mapping[str, list[Any]]) -> None:
