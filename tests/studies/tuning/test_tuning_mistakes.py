@@ -11,7 +11,8 @@ from shoal.studies import execution
 from shoal.studies.plan import plan
 from shoal.studies.study_file import read_study
 from shoal.studies.tuning.methods import methods
-from shoal.studies.tuning.structures import Instance
+from shoal.studies.tuning.structures import Instance, Population
+from shoal.training import memory
 from support import small_studies
 from support.small_studies import TUNING, check_refused, made_record, write_tuning_file
 
@@ -341,3 +342,14 @@ def test_a_tuned_run_needs_its_search(tmp_path: Path, monkeypatch: pytest.Monkey
     page = shoal.results(path).read_text(encoding="utf-8")
     assert "**1 of 2 runs are missing.**" in page
     assert [line.count("missing") for line in page.splitlines() if "| tuned" in line] == [1, 3]
+
+
+def test_no_trial_trains_if_those_of_a_later_structure_do_not_fit_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free", lambda device: 10**9)
+    monkeypatch.setattr(Population, "rung", lambda *_: pytest.fail("trials of the first structure train"))
+    text = TUNING.replace("gamma =", "hidden = { values = [[4], [20000, 20000]] }\ngamma =")
+    report = shoal.tune(write_tuning_file(tmp_path, text), out=tmp_path / "out", progress=False)
+    ((_, reason),) = report.failed
+    assert reason.startswith("The parameters and optimisers of ") and "1.0 GB are free" in reason

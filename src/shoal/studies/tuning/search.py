@@ -178,11 +178,21 @@ def complete_search(search: Search, folder: Path, progress: bool, say: Callable[
                 if len(search.trials) <= turn * search.method.trials:
                     search.trials += search.propose()
                     _store(search, folder)
+                if not search.rung(turn, 0):
+                    _check_memory(search, turn, folder)
                 for rung in range(len(search.method.rungs)):
                     if not _rung(search, turn, rung, folder, progress, stop, say):
                         return False
         search.winner()
     return True
+
+
+def _check_memory(search: Search, turn: int, folder: Path) -> None:
+    """Check that the trials of each structure of a round fit in memory, before those of any train."""
+    for setting in search.settings:
+        for structure in search.structures(search.alive(turn, 0)) if not setting.hosted else ():
+            instance, traced = Instance(setting, structure.fixed), _traced_of(search, structure)
+            Population(instance, traced, folder).check({number: search.trials[number] for number in structure.trials})
 
 
 def _rung(
@@ -206,12 +216,11 @@ def _rung(
             # Named by the first trial of the whole structure, which does not change when trials are dropped.
             whole = next(one for one in search.structures(search.alive(turn, 0)) if structure.trials[0] in one.trials)
             states = reading.own_file(folder, STATES) / f"{turn}-{e}-{whole.trials[0]}"
-            traced = [flag for flag in search.traced if flag not in structure.fixed]
             population: SeparateRuns | Population
             if setting.hosted:
                 population = SeparateRuns(instance, states)
             else:
-                population = Population(instance, _present(search, structure, traced), states)
+                population = Population(instance, _traced_of(search, structure), states)
             values = {number: search.trials[number] for number in structure.trials}
             found = population.rung(rung, values, progress, stop)
             search.seconds["training"] += population.seconds
@@ -226,8 +235,9 @@ def _rung(
     return True
 
 
-def _present(search: Search, structure: Structure, traced: list[str]) -> list[str]:
+def _traced_of(search: Search, structure: Structure) -> list[str]:
     """Traced flags that the structure's trials have: the default trial lacks flags for all sides."""
+    traced = [flag for flag in search.traced if flag not in structure.fixed]
     return [flag for flag in traced if all(flag in search.trials[number] for number in structure.trials)]
 
 

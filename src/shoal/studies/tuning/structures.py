@@ -253,6 +253,14 @@ class Population:
         self.seconds = 0.0
         """Of training, in this process, without compilation."""
 
+    def check(self, trials: Mapping[int, Trial]) -> None:
+        """Check that ``trials`` fit in memory together; nothing is compiled.
+
+        Raises:
+            InputError: they do not.
+        """
+        self._program(trials)
+
     def rung(self, number: int, trials: Mapping[int, Trial], progress: bool, stop: Stop) -> TrialScores | None:
         """Train ``trials`` to a rung and evaluate them; None if a signal stopped it, in which case the state is saved.
 
