@@ -69,7 +69,7 @@ def test_a_run_that_was_killed_before_it_began_begins(tmp_path: Path, monkeypatc
         check_free(folder)
         raise InputError("It begins.")
 
-    monkeypatch.setattr(execution.api, "train", train)
+    monkeypatch.setattr("shoal.runs.api.train", train)
     with pytest.raises(InputError, match="It begins"):
         execution.run_cell(cell)
 
