@@ -101,6 +101,7 @@ def test_mlflow_has_one_run_with_the_rows_of_the_log(store: Path, tmp_path: Path
     assert found.data.tags["status"] == "finished" and found.data.tags["steps"] == "144"
     assert run.evaluation is not None
     assert found.data.metrics["evaluation/mean"] == pytest.approx(run.evaluation.mean)
+    assert found.data.tags["mode"] == run.evaluation.mode
     assert [file.path for file in client.list_artifacts(id)] == ["policy"]
 
 
@@ -201,7 +202,7 @@ def test_wandb_has_the_rows_of_the_log_under_one_id(tmp_path: Path, monkeypatch:
     for record in parts[1]:
         summary |= items(record.summary.update)
     assert run.evaluation is not None and summary["evaluation/mean"] == pytest.approx(run.evaluation.mean)
-    assert summary["status"] == "finished" and summary["steps"] == 144
+    assert summary["status"] == "finished" and summary["steps"] == 144 and summary["mode"] == run.evaluation.mode
 
 
 # What is wrong

@@ -142,13 +142,13 @@ def run_facts(folder: Path) -> dict[str, Any]:
 
 
 def summary_of(context: Context) -> dict[str, Any]:
-    """How a run ended: its status, why it ended early, and the final evaluation."""
+    """How a run ended: its status, why it ended early, and the final evaluation with its mode of acting."""
     summary: dict[str, Any] = {"status": context.status, "steps": context.step, "seconds": round(context.seconds, 3)}
     if context.ended:
         summary["ended"] = context.ended
     if (found := context.run.evaluation) is not None and context.status == "finished":
         low, high = found.interval
-        summary |= {"evaluation/mean": found.mean, "evaluation/low": low, "evaluation/high": high}
+        summary |= {"mode": found.mode, "evaluation/mean": found.mean, "evaluation/low": low, "evaluation/high": high}
         summary |= {f"evaluation/{name}": found.metric(name).mean for name in found.metrics}
     return summary
 
