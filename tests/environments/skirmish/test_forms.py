@@ -10,7 +10,6 @@ import pytest
 from shoal.checking import check
 from shoal.environments.skirmish.maps import Group, Map, check_map
 from shoal.environments.skirmish.tasks import make
-from shoal.environments.skirmish.units import UNITS
 from shoal.environments.wrappers import Wrapping, wrap
 from shoal.errors import InputError
 from support.novel_oracle import check_novel
@@ -82,17 +81,6 @@ def test_a_goal_off_the_map_is_refused(goal: Any, unchecked_annotations: None) -
     group = (Group("marine", 1, (10.0, 16.0)),)
     with pytest.raises(InputError, match="goal"):
         check_map(Map("own", group, group, 10, goal=goal))
-
-
-def test_two_units_on_one_point_are_refused() -> None:
-    facing, step = (Group("marine", 1, (23.0, 16.0)),), 1.0
-    nine, beside = Group("marine", 9, (10.0, 16.0)), Group("marine", 1, (10.0 + step, 16.0))
-    gap = step - 2.0 * UNITS["marine"].body
-    with pytest.raises(InputError, match=r"Two units of the map own would start at \(11, 16\): change the gap"):
-        check_map(Map("own", (nine, beside), facing, 10, terrain="open", gap=gap))
-    with pytest.raises(InputError, match=r"would start at \(23, 16\)"):
-        check_map(Map("own", facing, facing, 10))
-    check_map(Map("own", (nine, beside), facing, 10, terrain="open", gap=gap - 0.1))
 
 
 def test_a_goal_may_be_one_point_in_a_tuple(unchecked_annotations: None) -> None:
