@@ -153,6 +153,8 @@ def records(path: Path) -> Iterator[Any]:
             at += left
             continue
         _, size, kind = struct.unpack("<IHB", data[at : at + 7])
+        if at + 7 + size > len(data):  # still being written
+            return
         held += data[at + 7 : at + 7 + size]
         at += 7 + size
         if kind in (1, 4):
